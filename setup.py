@@ -1,7 +1,7 @@
 """The C extensions. Everything else about the package stands in pyproject.toml.
 
-Each is optional: where no compiler, no header or no source is found, the install succeeds without it and the package
-takes the numpy path. The limited API (abi3) makes one build serve every CPython from 3.11 on.
+Each is optional: where no compiler, no header or no source is found, the install succeeds without it and
+the package takes the numpy path. The limited API (abi3) makes one build serve every CPython from 3.11 on.
 """
 
 from pathlib import Path
@@ -26,8 +26,8 @@ def native_extensions() -> list[Extension]:
             optional=True,
             py_limited_api=True,
             define_macros=[("Py_LIMITED_API", ABI3_VERSION_HEX)],
-            # No -march: a wheel must run on machines other than the one that built it. Code that wants wider vectors
-            # picks them at run time.
+            # No -march: a wheel must run on machines other than the one that built it. Code that wants wider
+            # vectors picks them at run time.
             extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"],
         )
         for name, sources in NATIVE_SOURCES.items()
