@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 class LayersContract(Contract):
     """`allowed`: lines `package: packages...`; `only`: lines `library: packages...`, who may import it."""
 
-    root = fields.StringField()
-    allowed = fields.ListField(subfield=fields.StringField())
-    only = fields.ListField(subfield=fields.StringField())
+    # Typed Any: the fields are descriptors of import-linter that hold plain values by the time they are read.
+    root: Any = fields.StringField()
+    allowed: Any = fields.ListField(subfield=fields.StringField())
+    only: Any = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: "ImportGraph", verbose: bool) -> ContractCheck:  # noqa: ARG002, FBT001
         allowed, only = _table(self.allowed), _table(self.only)
