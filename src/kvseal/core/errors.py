@@ -9,8 +9,8 @@
     ├── ProtocolError           a peer sent what it may not send: its connection ends (G11)
     └── InvariantViolation      a bug of ours; never an answer to a client
 
-What a *client* is told is not an exception but a value with a :class:`Code` (G2): see ``Rejected`` and ``Failed`` in
-:mod:`kvseal.core.messages`. Each code has one HTTP status and one OpenAI-style type::
+What a *client* is told is not an exception but a value with a :class:`Code` (G2): see ``Rejected`` and
+``Failed`` in :mod:`kvseal.core.messages`. Each code has one HTTP status and one OpenAI-style type::
 
     code                       status  type                    what the client can do
     context_length_exceeded    400     invalid_request_error   send a shorter prompt
@@ -41,7 +41,9 @@ class KvsealError(Exception):
 
 
 class StartRefused(KvsealError):
-    """The server must not start as configured. The text names the limit, the value and the option to change."""
+    """The server must not start as configured. The text names the limit, the value and the option to
+    change.
+    """
 
 
 class CapacityMismatch(StartRefused):

@@ -1,29 +1,32 @@
 """The guards: one small function each. A reader's index, and the seam that ablation replaces.
 
-Callers always write ``guards.g5_seal(...)`` and never import a guard by name, so that the lab's builds and the simulator's ablation
-replace *this* function and not a copy of it. G3 and G11 stand here as the decision; their mechanism is in the transports and
-in the wire.
+Callers always write ``guards.g5_seal(...)`` and never import a guard by name, so that the lab's builds and
+the simulator's ablation replace *this* function and not a copy of it. G3 and G11 stand here as the decision;
+their mechanism is in the transports and in the wire.
 
-=====  =======  ======  ==================================================================================================
-id     line     behind  what must hold
-=====  =======  ======  ==================================================================================================
+=====  =======  ======
+================================================================================================== id     line
+    behind  what must hold =====  =======  ======
+    ==================================================================================================
 G1     second   G5 G6   the advertised context fits every pool, after reserve
 G2     second   G5 G6   a refusal is a value of its own type: no tokens, no lease, no placeholder
 G3     second   G5      only the receiver writes its pool: decode pulls and exports nothing
 G4     first            landing pages stay out of use until their last transfer is proven DONE
-G5     first            a page is accepted by the id that is expected here and by the digest of its own landed bytes
-G6     first            attention reads exactly what is proven to be there
+G5     first            a page is accepted by the id that is expected here and by the digest of its own landed
+bytes G6     first            attention reads exactly what is proven to be there
 G7     first            every use of a page checks its pinned generation
 G8     second   G6      freed pages are overwritten with NaN before they are leased again
 G9     first            pages are reused inside a tenant only
 G10    first            one terminal answer; tokens in order, each once
 G11    first            frames are typed and bounded, peers authenticate
 G12    first            a failed check ends one request; the worker lives on
-=====  =======  ======  ==================================================================================================
+=====  =======  ======
+==================================================================================================
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Literal
 
 import numpy as np
@@ -63,9 +66,12 @@ GUARDS = (
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The request fits: it will occupy ``room_tokens`` slots of the KV cache at most."""
+    """What was admitted. Work goes on with ``prompt`` from here and never with the message that asked for it.
 
-    prompt_tokens: int
+    ``room_tokens`` are the slots of the KV cache that prompt and answer occupy at most.
+    """
+
+    prompt: tuple[int, ...]
     room_tokens: int
 
 
@@ -78,32 +84,35 @@ def g1_capacity(context: int, workers: Iterable[Hello]) -> None:
         if context > hello.usable_tokens:
             raise CapacityMismatch(
                 f"the advertised context of {context} tokens does not fit the {hello.role} pool, which holds "
-                f"{hello.usable_tokens} ({hello.pool_tokens} allocated, {hello.reserve_tokens} in reserve): raise "
-                f"--{hello.role}-pool-tokens to at least {context + hello.reserve_tokens}, or lower --max-context to "
-                f"{hello.usable_tokens} (or 'auto')"
+                f"{hello.usable_tokens} ({hello.pool_tokens} allocated, {hello.reserve_tokens} in reserve): "
+                f"raise --{hello.role}-pool-tokens to at least {context + hello.reserve_tokens}, "
+                f"or lower --max-context to {hello.usable_tokens} (or 'auto')"
             )
 
 
-def g2_refusal(prompt_tokens: int, max_tokens: int, context: int) -> Admitted | Rejected:
+def g2_refusal(prompt: tuple[int, ...], max_tokens: int, context: int) -> Admitted | Rejected:
     """Admission, the same on the gateway, on decode and on prefill, which do not trust each other's check.
 
-    ``context`` is what this process knows that it can hold. Prompt and answer together must fit it (F01).
+    ``context`` is what this process knows that it can hold, in tokens. Prompt and answer together must fit it
+    (F01).
     """
+    prompt_tokens = len(prompt)
+    limit = f"This model's maximum context length is {context} tokens."
     if prompt_tokens < 1:
         return Rejected(code=Code.EMPTY_PROMPT, message="the prompt has no tokens")
     if prompt_tokens + min(max_tokens, 1) > context:
         return Rejected(
             code=Code.CONTEXT_LENGTH_EXCEEDED,
-            message=f"This model's maximum context length is {context} tokens. However, your prompt has {prompt_tokens} tokens"
+            message=f"{limit} However, your prompt has {prompt_tokens} tokens"
             + (", which leaves no room for an answer." if prompt_tokens == context else "."),
         )
     if prompt_tokens + max_tokens > context:
         return Rejected(
             code=Code.MAX_TOKENS_EXCEEDED,
-            message=f"This model's maximum context length is {context} tokens. Your prompt has {prompt_tokens} tokens, "
-            f"which leaves {context - prompt_tokens} for the answer, and you asked for {max_tokens}.",
+            message=f"{limit} Your prompt has {prompt_tokens} tokens, which leaves {context - prompt_tokens} "
+            f"for the answer, and you asked for {max_tokens}.",
         )
-    return Admitted(prompt_tokens=prompt_tokens, room_tokens=prompt_tokens + max_tokens)
+    return Admitted(prompt=prompt, room_tokens=prompt_tokens + max_tokens)
 
 
 def g3_exports(role: Role) -> bool:
@@ -112,8 +121,10 @@ def g3_exports(role: Role) -> bool:
 
 
 def g4_proven(unproven_pulls: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which pages may leave quarantine: those on which every pull ever posted is proven DONE (F05, F06, F15)."""
-    return unproven_pulls == 0
+    """Which pages may leave quarantine: those on which every pull ever posted is proven DONE (F05, F06,
+    F15).
+    """
+    return np.equal(unproven_pulls, 0)
 
 
 def g4_proves(outcome: Outcome) -> bool:
@@ -124,14 +135,16 @@ def g4_proves(outcome: Outcome) -> bool:
 def g5_seal(expected: PageId, claimed: PageId, claimed_seal: Seal, landed_seal: Seal) -> bool:
     """Is the landed page the page that this prompt needs, byte for byte as prefill sealed it?
 
-    ``expected`` comes from the prompt that decode was given itself; ``landed_seal`` is the digest of decode's own bytes,
-    taken after DONE and seeded with ``expected``.
+    ``expected`` comes from the prompt that decode was given itself; ``landed_seal`` is the digest of decode's
+    own bytes, taken after DONE and seeded with ``expected``.
     """
     return claimed == expected and claimed_seal == landed_seal
 
 
 def g6_extent(extent: int, start: int) -> bool:
-    """May a slice start at ``start``? Exactly at the extent: nothing unproven is read, nothing is written twice."""
+    """May a slice start at ``start``? Exactly at the extent: nothing unproven is read, nothing is written
+    twice.
+    """
     return extent == start
 
 
@@ -150,13 +163,25 @@ def g9_scope(tenant: TenantId) -> TenantId:
     return tenant
 
 
-def g10_in_order(key: AttemptKey, current_attempt: int, index: int, delivered: int, ended: bool) -> bool:
-    """May these tokens (or this end) be delivered? Nothing follows an end, no token is skipped, repeated or out of date (F08)."""
-    return not ended and key.attempt >= current_attempt and index == delivered
+class Order(Enum):
+    """Where tokens stand in the answer that they say they belong to."""
+
+    NEXT = "next"
+    STALE = "stale"
+    GAP = "gap"
+
+
+def g10_in_order(attempt: int, current_attempt: int, index: int, delivered: int) -> Order:
+    """May tokens be delivered? No token is skipped, repeated or out of date (F08)."""
+    if attempt < current_attempt or index < delivered:
+        return Order.STALE
+    return Order.NEXT if index == delivered else Order.GAP
 
 
 def g11_frame(length: int, limit: int) -> None:
-    """Raises :class:`ProtocolError` for a frame that is longer than its limit, before any of it is read (F24)."""
+    """Raises :class:`ProtocolError` for a frame that is longer than its limit, before any of it is read
+    (F24).
+    """
     if length > limit:
         raise ProtocolError(f"a frame of {length} bytes is over the limit of {limit}")
 

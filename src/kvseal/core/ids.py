@@ -1,7 +1,7 @@
 """Names of things: tenants, requests, attempts, instances, pages.
 
-A page id names *what must be in the page*: it is a keyed hash over the layout, the parent page and the token ids.
-Two tenants with the same prompt get different ids, because the key holds the tenant (G9).
+A page id names *what must be in the page*: it is a keyed hash over the layout, the parent page and the token
+ids. Two tenants with the same prompt get different ids, because the key holds the tenant (G9).
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,16 @@ import numpy as np
 
 TenantId = NewType("TenantId", str)
 RequestId = NewType("RequestId", str)
-InstanceId = NewType("InstanceId", bytes)  # 16 bytes, drawn by the shell once for each life of a worker process
+InstanceId = NewType(
+    "InstanceId", bytes
+)  # 16 bytes, drawn by the shell once for each life of a worker process
 LayoutDigest = NewType("LayoutDigest", bytes)  # 16 bytes
 PageKey = NewType("PageKey", bytes)  # 32 bytes, never leaves the worker that derived it
 PageId = NewType("PageId", bytes)  # 16 bytes
 Seal = NewType("Seal", bytes)  # 16 bytes
 
 ID_BYTES = 16
+NOBODY = InstanceId(b"")  # where no instance is meant
 ROOT = PageId(bytes(ID_BYTES))  # the parent of a prompt's first page
 
 
@@ -50,8 +53,9 @@ def derive_page_key(secret: bytes, tenant: TenantId, cache_version: int) -> Page
 def page_id(key: PageKey, layout: LayoutDigest, parent: PageId, tokens: Sequence[int]) -> PageId:
     """Keyed BLAKE2b of (layout digest, parent page id, token ids).
 
-    ``tokens`` are the ids that the page holds, in order, each in [0, 2**32): a full page has ``page_size`` of them,
-    the last page of a prompt may have fewer. Layout and parent have fixed lengths, so the encoding is unambiguous.
+    ``tokens`` are the ids that the page holds, in order, each in [0, 2**32): a full page has ``page_size`` of
+    them, the last page of a prompt may have fewer. Layout and parent have fixed lengths, so the encoding is
+    unambiguous.
     """
     digest = blake2b(key=key, digest_size=ID_BYTES, person=b"kvseal-page-id")
     digest.update(layout)

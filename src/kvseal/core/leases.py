@@ -2,10 +2,11 @@
 
 ::
 
-    Lease ──prove(...)──> extent grows ──readable(start)──> Readable ──block_table(length)──> BlockTable ──> forward pass
+    Lease ──prove(...)──> extent grows ──readable(start)──> Readable ──block_table(length)──> BlockTable ──>
+    forward pass
 
-A lease says whose pages they are and how many tokens of them are proven to be there. A ``Readable`` exists only for a start
-that is exactly the extent, and a ``BlockTable`` can be made from nothing else.
+A lease says whose pages they are and how many tokens of them are proven to be there. A ``Readable`` exists
+only for a start that is exactly the extent, and a ``BlockTable`` can be made from nothing else.
 """
 
 from dataclasses import dataclass, field
@@ -18,16 +19,20 @@ from kvseal.core.pages import Pins
 
 @dataclass(frozen=True, slots=True)
 class BlockTable:
-    """The pages of one sequence in order, for one forward pass. Only :meth:`Readable.block_table` makes one."""
+    """The pages of one sequence in order, for one forward pass. Only :meth:`Readable.block_table` makes
+    one.
+    """
 
     pages: tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """The pages of one attempt: the ``i``-th page holds positions ``i * page_size`` to ``(i + 1) * page_size - 1``.
+    """The pages of one attempt: the ``i``-th page holds positions ``i * page_size`` to ``(i + 1) * page_size
+    - 1``.
 
-    ``shared`` is the number of leading pages that others may hold too (a prefix of the same tenant): they are never written.
+    ``shared`` is the number of leading pages that others may hold too (a prefix of the same tenant): they are
+    never written, and like all others they count for nothing until they are proven.
     """
 
     key: AttemptKey
@@ -38,17 +43,15 @@ class Lease:
     extent: int = 0
     _proven: set[int] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
-        self._proven.update(range(self.shared))
-        self.extent = self.shared * self.page_size
-
     @property
     def room_tokens(self) -> int:
         """Slots of the leased pages."""
         return len(self.pins) * self.page_size
 
     def prove(self, ordinal: int, upto: int) -> None:
-        """Page ``ordinal`` holds what it must. The extent grows over pages without a gap, to ``upto`` tokens at most."""
+        """Page ``ordinal`` holds what it must. The extent grows over pages without a gap, to ``upto`` tokens
+        at most.
+        """
         if not 0 <= ordinal < len(self.pins) or ordinal in self._proven:
             raise InvariantViolation(f"page {ordinal} of {len(self.pins)} was proven twice or does not exist")
         self._proven.add(ordinal)
@@ -66,7 +69,9 @@ class Lease:
         self.extent = start + count
 
     def readable(self, start: int) -> "Readable | None":
-        """The right to read everything before ``start`` and to write from there; None while it is not exactly proven (G6)."""
+        """The right to read everything before ``start`` and to write from there; None while it is not exactly
+        proven (G6).
+        """
         return Readable(self, start) if guards.g6_extent(self.extent, start) else None
 
 
@@ -78,14 +83,18 @@ class Readable:
     start: int
 
     def block_table(self, length: int) -> tuple[BlockTable, Pins, tuple[int, ...]]:
-        """For a pass that writes ``length`` tokens from ``start``: the table, its pins, and the pages it writes first.
+        """For a pass that writes ``length`` tokens from ``start``: the table, its pins, and the pages it
+        writes first.
 
-        Raises InvariantViolation where the lease has no room for them, or where a shared page would be written.
+        Raises InvariantViolation where the lease has no room for them, or where a shared page would be
+        written.
         """
         size = self.lease.page_size
         end = self.start + length
-        if not 0 < length or end > self.lease.room_tokens:
-            raise InvariantViolation(f"a pass to position {end} does not fit a lease of {self.lease.room_tokens} slots")
+        if not length > 0 or end > self.lease.room_tokens:
+            raise InvariantViolation(
+                f"a pass to position {end} does not fit a lease of {self.lease.room_tokens} slots"
+            )
         if self.start < self.lease.shared * size:
             raise InvariantViolation(f"position {self.start} lies in a shared page")
         used = -(-end // size)

@@ -6,8 +6,8 @@
             <──Tokens, Ended──────────        <──Manifest, PrefillEnded, Released──
     workers ──Joining──> gateway ──Welcome, Peers──> workers        every worker ──Heartbeat──> gateway
 
-Every message about a request names the request, and where it matters the attempt, so that a stale one is never taken for
-a live one (F08). A refusal is a value of its own type that travels as such (G2).
+Every message about a request names the request, and where it matters the attempt, so that a stale one is
+never taken for a live one (F08). A refusal is a value of its own type that travels as such (G2).
 """
 
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from kvseal.core.errors import Code, ProtocolError
-from kvseal.core.ids import InstanceId, LayoutDigest, PageId, RequestId, Seal, TenantId
+from kvseal.core.ids import NOBODY, InstanceId, LayoutDigest, PageId, RequestId, Seal, TenantId
 from kvseal.core.sampling import SamplingParams
 
 VERSION = 1  # of this protocol: peers of another version are refused by name
@@ -26,7 +26,8 @@ class Message(msgspec.Struct, frozen=True, tag=True, kw_only=True, forbid_unknow
     """Base of all messages."""
 
 
-# --- how a request ends: exactly one of these (G10) ---------------------------------------------------------------
+# --- how a request ends: exactly one of these (G10)
+# ---------------------------------------------------------------
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,28 +38,28 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int = 0
 
 
-class Finished(Message):
+class Finished(Message, frozen=True):
     """The answer is complete."""
 
     reason: Literal["stop", "length"]
     usage: Usage
 
 
-class Rejected(Message):
+class Rejected(Message, frozen=True):
     """Refused before any work. It has no tokens and can own no lease: there is no placeholder (G2)."""
 
     code: Code
     message: str
 
 
-class Failed(Message):
+class Failed(Message, frozen=True):
     """Given up after work had begun; the answer, if any of it was delivered, is not complete."""
 
     code: Code
     message: str
 
 
-class Aborted(Message):
+class Aborted(Message, frozen=True):
     """Somebody who was entitled to it ended the request: the client went away, or its deadline passed."""
 
     code: Code = Code.ABORTED
@@ -68,11 +69,16 @@ class Aborted(Message):
 Terminal = Finished | Rejected | Failed | Aborted
 
 
-# --- gateway <-> decode -------------------------------------------------------------------------------------------
+# --- gateway <-> decode
+# -------------------------------------------------------------------------------------------
 
 
-class Generate(Message):
-    """One request. ``prompt`` are token ids; ``stop_ids`` end the answer where one is sampled."""
+class Generate(Message, frozen=True):
+    """One request. ``prompt`` are token ids; ``stop_ids`` end the answer where one is sampled.
+
+    ``via`` names the prefill worker to ask: set by the gateway for its canaries only, so that each pair is
+    tried.
+    """
 
     request: RequestId
     tenant: TenantId
@@ -80,9 +86,10 @@ class Generate(Message):
     max_tokens: int
     sampling: SamplingParams
     stop_ids: tuple[int, ...] = ()
+    via: InstanceId = NOBODY
 
 
-class Stop(Message):
+class Stop(Message, frozen=True):
     """The gateway found a stop string: token ``index`` of the answer is its last one."""
 
     request: RequestId
@@ -90,14 +97,16 @@ class Stop(Message):
     index: int
 
 
-class Abort(Message):
-    """End the request, wherever it is. Always answered by ``Ended``, even for a request that is not known (any more)."""
+class Abort(Message, frozen=True):
+    """End the request, wherever it is. Always answered by ``Ended``, even for a request that is not known
+    (any more).
+    """
 
     request: RequestId
     code: Code = Code.ABORTED
 
 
-class Tokens(Message):
+class Tokens(Message, frozen=True):
     """New tokens of the answer; ``index`` is the position of the first of them in the whole answer."""
 
     request: RequestId
@@ -106,7 +115,7 @@ class Tokens(Message):
     tokens: tuple[int, ...]
 
 
-class Ended(Message):
+class Ended(Message, frozen=True):
     """The one terminal answer (G10)."""
 
     request: RequestId
@@ -114,20 +123,26 @@ class Ended(Message):
     end: Terminal
 
 
-# --- decode <-> prefill -------------------------------------------------------------------------------------------
+# --- decode <-> prefill
+# -------------------------------------------------------------------------------------------
 
 
-class Prefill(Message):
-    """Compute the pages of ``tokens``: the prompt without its last token."""
+class Prefill(Message, frozen=True):
+    """Compute the pages of ``tokens``: the prompt without its last token. The first ``skip_pages`` need no
+    announcing.
+    """
 
     request: RequestId
     attempt: int
     tenant: TenantId
     tokens: tuple[int, ...]
+    skip_pages: int = 0
 
 
 class SealedPage(msgspec.Struct, frozen=True, array_like=True):
-    """One row of a manifest: the ``ordinal``-th page of the prompt lies at page ``place`` of the source pool."""
+    """One row of a manifest: the ``ordinal``-th page of the prompt lies at page ``place`` of the source
+    pool.
+    """
 
     ordinal: int
     page_id: PageId
@@ -135,15 +150,18 @@ class SealedPage(msgspec.Struct, frozen=True, array_like=True):
     place: int
 
 
-class Manifest(Message):
-    """A chunk's pages are complete and sealed."""
+class Manifest(Message, frozen=True):
+    """A chunk's pages are complete and sealed. ``cached_tokens`` of the prompt were found again and not
+    computed.
+    """
 
     request: RequestId
     attempt: int
     pages: tuple[SealedPage, ...]
+    cached_tokens: int = 0
 
 
-class PrefillEnded(Message):
+class PrefillEnded(Message, frozen=True):
     """No (more) pages will come for this attempt: it was refused, or it failed."""
 
     request: RequestId
@@ -151,29 +169,32 @@ class PrefillEnded(Message):
     end: Rejected | Failed
 
 
-class Release(Message):
+class Release(Message, frozen=True):
     """Decode needs the source pages of this attempt no longer (done, aborted, failed: there is one path)."""
 
     request: RequestId
     attempt: int
 
 
-class Released(Message):
+class Released(Message, frozen=True):
     """Acknowledges a Release. Sent for an unknown attempt too: what is not held is released."""
 
     request: RequestId
     attempt: int
 
 
-# --- membership ---------------------------------------------------------------------------------------------------
+# --- membership
+# ---------------------------------------------------------------------------------------------------
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who a process is and what its pages mean; exchanged before any other message (F10, F18).
 
-    ``pool_tokens`` is what was allocated, not what was configured, and ``reserve_tokens`` the part of it that requests may not
-    count on (G1). ``address`` is where a prefill worker listens for decode workers, ``endpoint`` what its transport's
-    readers need in order to connect. A gateway has no pool: its numbers are 0.
+    ``pool_tokens`` is what was allocated, not what was configured, and ``reserve_tokens`` the part of it that
+    requests may not count on (G1). ``address`` is where a prefill worker listens for decode workers,
+    ``endpoint`` what its transport's readers need in order to connect. A gateway has no pool: its numbers are
+    0. ``canary_output`` is what a prefill worker's own forward pass answers, greedily, to ``canary_prompt``:
+    the gateway's readiness compares with it (F19).
     """
 
     role: Role
@@ -189,6 +210,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     transport: str = ""
     address: str = ""
     endpoint: bytes = b""
+    canary_prompt: tuple[int, ...] = ()
+    canary_output: tuple[int, ...] = ()
 
     @property
     def usable_tokens(self) -> int:
@@ -196,25 +219,25 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.pool_tokens - self.reserve_tokens
 
 
-class Welcome(Message):
+class Welcome(Message, frozen=True):
     """The gateway took the worker in: ``context`` is the number advertised everywhere (G1)."""
 
     context: int
 
 
-class Unwelcome(Message):
+class Unwelcome(Message, frozen=True):
     """The gateway did not take the worker in; ``reason`` is for the operator."""
 
     reason: str
 
 
-class Peers(Message):
+class Peers(Message, frozen=True):
     """The prefill workers that decode workers may ask, as of now."""
 
     prefill: tuple[Hello, ...]
 
 
-class Heartbeat(Message):
+class Heartbeat(Message, frozen=True):
     """A worker is alive, and this is how full it is. ``counters`` exist at zero from the start (F26)."""
 
     free_pages: int
@@ -253,7 +276,9 @@ def encode(message: AnyMessage | Hello) -> bytes:
 
 
 def decode(body: bytes) -> AnyMessage:
-    """The message in one frame's body. Raises :class:`ProtocolError` for anything else, and never executes anything."""
+    """The message in one frame's body. Raises :class:`ProtocolError` for anything else, and never executes
+    anything.
+    """
     try:
         return _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

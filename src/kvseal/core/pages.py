@@ -6,7 +6,8 @@
         FREE ──────────────────────────> HELD          held by ≥ 1 lease or running forward pass
           ^                                │ last holder lets go
           │   every pull is proven DONE    v
-          └─────────────────────────── (unproven == 0 ?) ──no──> QUARANTINED   until DONE, or until this process ends (G4)
+          └─────────────────────────── (unproven == 0 ?) ──no──> QUARANTINED   until DONE, or until this
+          process ends (G4)
 
 A page's state is never stored, it follows from two counters, so that no path can forget to set it.
 """
@@ -55,8 +56,8 @@ class PoolCount:
 class PagePool:
     """The book of one pool of ``pages`` pages. It knows no bytes.
 
-    All operations are vectorised over pages. Leases come from the pages freed last, so that a lightly used pool
-    stays small in memory.
+    All operations are vectorised over pages. Leases come from the pages freed last, so that a lightly used
+    pool stays small in memory.
     """
 
     def __init__(self, pages: int) -> None:
@@ -76,9 +77,11 @@ class PagePool:
         return PoolCount(self._free, self.size - self._free - self._quarantined, self._quarantined)
 
     def lease(self, wanted: int) -> Pins | None:
-        """Take ``wanted`` pages off the free list in a new generation, held once; None where there are not as many.
+        """Take ``wanted`` pages off the free list in a new generation, held once; None where there are not as
+        many.
 
-        The caller must have the pages overwritten (``guards.g8_poison``) before anything else happens to them.
+        The caller must have the pages overwritten (``guards.g8_poison``) before anything else happens to
+        them.
         """
         if wanted < 1:
             raise ValueError(f"a lease needs at least one page, not {wanted}")
@@ -94,6 +97,10 @@ class PagePool:
     def is_current(self, pins: Pins) -> bool:
         """G7 for all pages of ``pins`` at once."""
         return guards.g7_generation(pins.generations, self._generation[pins.pages])
+
+    def holders(self, page: int) -> int:
+        """How many leases, passes and trees hold this page."""
+        return int(self._holders[page])
 
     def retain(self, pins: Pins) -> None:
         """Add a holder to each page. Raises InvariantViolation for pages of another life (G7)."""
@@ -112,7 +119,9 @@ class PagePool:
         self._unproven[pins.pages] += 1
 
     def pull_ended(self, pages: NDArray[np.int64], outcome: Outcome) -> None:
-        """The transport stopped working on a pull into ``pages``. Anything but DONE leaves them unproven for good."""
+        """The transport stopped working on a pull into ``pages``. Anything but DONE leaves them unproven for
+        good.
+        """
         if not guards.g4_proves(outcome):
             return
         self._unproven[pages] -= 1
