@@ -146,7 +146,7 @@ def main() -> None:
         )
         sys.exit(EXIT_USAGE)
     try:
-        app()
+        app(prog_name="kvseal")
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
 
