@@ -1,0 +1,134 @@
+"""Reading files of any size and kind: plain, gzip, binary noise, half lines; flat memory.
+
+A log is searched for a handful of fixed byte strings, chunk by chunk; only lines that hold one are ever
+decoded. So a gigabyte costs seconds, and a line without end costs `MAX_LINE_BYTES`.
+"""
+
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+CHUNK_BYTES: Final = 4 << 20
+MAX_LINE_BYTES: Final = 1 << 20
+MAX_TEXT_BYTES: Final = 8 << 20
+"""Commands, manifests, package lists and environments are small; larger ones are refused."""
+
+Progress = Callable[[int, int], None]
+"""Called with bytes read from the file so far and the file's size (0: unknown)."""
+
+
+class Line(NamedTuple):
+    number: int
+    text: str
+
+
+class Unreadable(Exception):
+    """The file cannot be read. `code` names a note."""
+
+    def __init__(self, code: str, detail: str = "") -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+
+
+def _open(path: str) -> tuple[BinaryIO, int]:
+    if path == "-":
+        return sys.stdin.buffer, 0
+    try:
+        if Path(path).is_dir():
+            raise Unreadable("is-a-directory")
+        return Path(path).open("rb"), Path(path).stat().st_size
+    except OSError as problem:
+        raise Unreadable("cannot-open", problem.strerror or type(problem).__name__) from problem
+    except ValueError as problem:  # a NUL in the name
+        raise Unreadable("cannot-open", "not a file name") from problem
+
+
+def _chunks(path: str, progress: Progress | None) -> Iterator[bytes]:
+    raw, size = _open(path)
+    with closing(raw) if path != "-" else nullcontext():
+        buffered = io.BufferedReader(raw, CHUNK_BYTES) if isinstance(raw, io.RawIOBase) else raw
+        head = buffered.peek(2)[:2] if isinstance(buffered, io.BufferedReader) else b""
+        stream = gzip.GzipFile(fileobj=buffered) if head == b"\x1f\x8b" else buffered
+        while True:
+            try:
+                chunk = stream.read(CHUNK_BYTES)
+            except (OSError, EOFError, zlib.error) as problem:  # a cut or damaged gzip: keep what came before
+                raise Unreadable("damaged", str(problem)[:100]) from problem
+            if progress is not None and path != "-":
+                progress(raw.tell(), size)
+            if not chunk:
+                return
+            yield chunk
+
+
+def lines_with(path: str, needles: Sequence[bytes], progress: Progress | None = None) -> Iterator[Line]:
+    """Lines of a file that hold one of `needles`, numbered from 1. Raises Unreadable, after what could be
+    read.
+    """
+    carry, number = b"", 1
+    trouble: Unreadable | None = None
+    chunks = _chunks(path, progress)
+    while True:
+        try:
+            chunk = next(chunks, b"")
+        except Unreadable as problem:
+            trouble, chunk = problem, b""
+        data = carry + chunk
+        cut = data.rfind(b"\n") + 1 if chunk else len(data)
+        if cut == 0 and len(data) > MAX_LINE_BYTES:
+            cut = len(data)  # a line without end: search what is there, keep nothing of it
+        yield from _search(data, cut, needles, number)
+        number += data.count(b"\n", 0, cut)
+        carry = data[cut:]
+        if not chunk:
+            break
+    if trouble is not None:
+        raise trouble
+
+
+def _search(data: bytes, end: int, needles: Sequence[bytes], first_number: int) -> Iterator[Line]:
+    starts: dict[int, None] = {}
+    for needle in needles:
+        position = data.find(needle, 0, end)
+        while position >= 0:
+            starts[data.rfind(b"\n", 0, position) + 1] = None
+            line_end = data.find(b"\n", position, end)
+            position = data.find(needle, line_end, end) if line_end >= 0 else -1
+    counted, number = 0, first_number
+    for start in sorted(starts):
+        number += data.count(b"\n", counted, start)
+        counted = start
+        stop = data.find(b"\n", start, end)
+        stop = end if stop < 0 else stop
+        # Of a monstrous line the part around the first needle matters, not its beginning.
+        if stop - start > MAX_LINE_BYTES:
+            hit = min(p for p in (data.find(needle, start, stop) for needle in needles) if p >= 0)
+            yield _line(number, data[max(start, hit - 4096) : min(stop, hit + MAX_LINE_BYTES)])
+        else:
+            yield _line(number, data[start:stop])
+
+
+def _line(number: int, data: bytes) -> Line:
+    return Line(number, data.decode("utf-8", "replace").rstrip("\r"))
+
+
+def read_text(path: str) -> str:
+    """A small text file. Raises Unreadable, also for binary content."""
+    total, parts = 0, []
+    for chunk in _chunks(path, None):
+        total += len(chunk)
+        if total > MAX_TEXT_BYTES:
+            raise Unreadable("too-large", f"> {MAX_TEXT_BYTES >> 20} MiB")
+        parts.append(chunk)
+    data = b"".join(parts)
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", "replace")
+    if b"\0" in data[:65536]:
+        raise Unreadable("binary")
+    return data.decode("utf-8-sig", "replace")
