@@ -175,10 +175,12 @@ class GatewayCore:
         chosen = asked.worker if asked.worker in decode else self._least_loaded(decode)
         refused: Rejected | None = None
         admitted = guards.g2_refusal(asked.prompt, max(1, asked.max_tokens), self.context)
-        if isinstance(admitted, Rejected):
+        if not self.context:  # before any limit is known, no prompt is too long
+            refused = Rejected(code=Code.NO_CAPACITY, message="not all workers are there yet")
+        elif isinstance(admitted, Rejected):
             self.counters.add("guard_g2")
             refused = admitted
-        elif chosen is None or not self.context:
+        elif chosen is None:
             refused = Rejected(code=Code.NO_CAPACITY, message="no decode worker is there")
         elif len(self._open) >= self.config.max_open:
             refused = Rejected(code=Code.NO_CAPACITY, message=f"{len(self._open)} requests are open already")
@@ -265,6 +267,11 @@ class GatewayCore:
         context = self.context or self.config.context
         if context is None:
             return None
+        if 0 < hello.model_context < context:
+            return (
+                f"the advertised context of {context} tokens is above the {hello.model_context} that the model was "
+                f"made for: lower --max-context"
+            )
         try:
             guards.g1_capacity(context, [hello])
         except CapacityMismatch as error:

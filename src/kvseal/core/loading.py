@@ -54,9 +54,10 @@ EVENTS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PullJob:
-    """A pull on its way: the manifest rows it serves and the pages it lands in."""
+    """A pull on its way: the manifest rows it serves, the lease it is for, and the pages it lands in."""
 
     key: AttemptKey
+    lease: Lease
     rows: tuple[SealedPage, ...]
     dst: NDArray[np.int64]
 
@@ -72,11 +73,12 @@ class Purpose(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckJob:
-    """A digest on its way, of pages that are ``rows`` of the attempt's prompt. Where prefill announced
-    nothing, rows are ours.
+    """A digest on its way, of pages of ``lease`` that are ``rows`` of the attempt's prompt. Where prefill
+    announced nothing, rows are ours.
     """
 
     key: AttemptKey
+    lease: Lease
     purpose: Purpose
     rows: tuple[SealedPage, ...]
 
@@ -208,7 +210,7 @@ class Loader:
         pins = Pins(job.lease.pins.pages[ordinals], job.lease.pins.generations[ordinals])
         self.pool.pull_posted(pins)
         self._number += 1
-        self._pulls[self._number] = PullJob(job.key, rows, pins.pages)
+        self._pulls[self._number] = PullJob(job.key, job.lease, rows, pins.pages)
         places = np.array([row.place for row in rows], np.int64)
         self._out.append(Pull(self._number, job.source, places, pins.pages))
         self._maybe_start(job)
@@ -220,7 +222,7 @@ class Loader:
             self.counters.add("stale_messages")
             return
         self.pool.pull_ended(pull.dst, outcome)
-        job = self._live.get(pull.key)
+        job = self._of(pull)
         if job is None:
             return
         if outcome is not Outcome.DONE:
@@ -232,10 +234,18 @@ class Loader:
         job.progress_s = now
         self._digest(job, Purpose.LANDED, pull.rows)
 
+    def on_pull_refused(self, now: float, transfer: int, reason: str) -> None:
+        """The pull was never posted: its pages are as good as untouched, its attempt is over."""
+        pull = self._pulls.pop(transfer)
+        self.pool.pull_ended(pull.dst, Outcome.DONE)
+        job = self._of(pull)
+        if job is not None:
+            self._fail(now, job, AttemptFailure("pull_errors", Code.WORKER_LOST, f"no transfer: {reason}"))
+
     def on_digested(self, now: float, number: int, seals: Sequence[Seal]) -> None:
         """Compare, and prove what fits."""
         check = self._checks.pop(number, None)
-        job = self._live.get(check.key) if check else None
+        job = self._of(check) if check else None
         if check is None or job is None:
             return
         match check.purpose:
@@ -246,6 +256,13 @@ class Loader:
             case Purpose.AUTOPSY:
                 intact = all(row.seal == seal for row, seal in zip(check.rows, seals, strict=True))
                 self._not_finite(now, job, "nonfinite_by_model" if intact else "guard_g8")
+
+    def _of(self, work: PullJob | CheckJob) -> Job | None:
+        """The live attempt that the work was begun for. Its name is not enough: after a repeated Generate
+        another attempt of the same name has other pages (F08).
+        """
+        job = self._live.get(work.key)
+        return job if job is not None and job.lease is work.lease else None
 
     def _prove(self, now: float, job: Job, check: CheckJob, seals: Sequence[Seal]) -> None:
         assert job.lease is not None
@@ -273,7 +290,7 @@ class Loader:
     def _digest(self, job: Job, purpose: Purpose, rows: tuple[SealedPage, ...]) -> None:
         assert job.lease is not None
         self._number += 1
-        self._checks[self._number] = CheckJob(job.key, purpose, rows)
+        self._checks[self._number] = CheckJob(job.key, job.lease, purpose, rows)
         pages = job.lease.pins.pages[np.array([row.ordinal for row in rows], np.int64)]
         ids = tuple(
             job.names[r.ordinal] if r.ordinal < len(job.names) else job.expected[r.ordinal] for r in rows
@@ -295,6 +312,7 @@ class Loader:
         tokens = (*job.prompt, *job.output)[ordinal * size : (ordinal + 1) * size]
         parent = job.names[ordinal - 1] if ordinal else ROOT
         job.names.append(page_id(job.page_key, self.config.layout, parent, tokens))
+        job.seals.pop(ordinal, None)  # a seal from when the page was partial says nothing under its new name
         row = SealedPage(ordinal, job.names[ordinal], Seal(b""), int(job.lease.pins.pages[ordinal]))
         self._digest(job, Purpose.FILLED, (row,))
 

@@ -95,7 +95,13 @@ class PagePool:
         return Pins(pages, self._generation[pages])
 
     def is_current(self, pins: Pins) -> bool:
-        """G7 for all pages of ``pins`` at once."""
+        """Are all pages of ``pins`` still leased, in the life that was pinned (G7)?
+
+        A page that was given back keeps its generation until it is leased again, so the count of its holders
+        is asked as well.
+        """
+        if np.any(self._holders[pins.pages] < 1):
+            return False
         return guards.g7_generation(pins.generations, self._generation[pins.pages])
 
     def holders(self, page: int) -> int:
@@ -151,5 +157,5 @@ class PagePool:
         self._is_free[pages] = True
 
     def _require_current(self, pins: Pins) -> None:
-        if not self.is_current(pins) or np.any(self._holders[pins.pages] < 1):
+        if not self.is_current(pins):
             raise InvariantViolation("pages were used after they had been given back (G7)")

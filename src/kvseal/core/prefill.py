@@ -58,6 +58,7 @@ EVENTS = (
     "guard_g5",
     "guard_g6",
     "guard_g7",
+    "guard_g8",
     "step_failures",
 )
 
@@ -108,11 +109,10 @@ class Job:
 @dataclass(frozen=True, slots=True, eq=False)
 class SealJob:
     """A digest on its way: pages ``first`` … of the job; ``known`` are the seals that reused pages must still
-    have.
+    have. It belongs to the job itself and not to its name, which a repeated message can give to another job.
     """
 
-    key: AttemptKey
-    peer: InstanceId
+    job: Job
     first: int
     pins: Pins
     ids: tuple[PageId, ...]
@@ -158,9 +158,9 @@ class PrefillCore:
     def on_digested(self, now: float, number: int, seals: Sequence[Seal]) -> list[Effect]:
         """Seals of complete pages are there: announce them."""
         asked = self._seals.pop(number, None)
-        job = self._jobs.get((asked.peer, asked.key)) if asked else None
-        if asked is None or job is None or job.lease is None:
+        if asked is None or asked.job.lease is None:  # the job has ended
             return self._flush()
+        job, lease = asked.job, asked.job.lease
         job.sealing -= 1
         if asked.known and not self._still_sealed(job, asked, seals):
             return self._flush()
@@ -172,7 +172,7 @@ class PrefillCore:
             if asked.first + i >= job.skip_pages
         )
         if pages:
-            cached = job.lease.shared * self.config.page_size
+            cached = lease.shared * self.config.page_size
             manifest = Manifest(
                 request=job.key.request, attempt=job.key.attempt, pages=pages, cached_tokens=cached
             )
@@ -185,7 +185,9 @@ class PrefillCore:
         late = {
             job.peer
             for job in self._jobs.values()
-            if job.state is State.ANNOUNCED and now - job.computed_s > self.config.hold_s
+            if job.state is State.ANNOUNCED
+            and not job.sealing  # until its last page is announced, the peer has nothing to release
+            and now - job.computed_s > self.config.hold_s
         }
         for peer in sorted(late):
             self._cut(peer, f"a computed prompt was not released within {self.config.hold_s:g} s")
@@ -241,7 +243,9 @@ class PrefillCore:
         """The pass ended: name what was written and have complete pages sealed."""
         for entry, result in zip(plan.entries, results, strict=True):
             job = self._planned.pop(entry)
-            if job.state is State.COMPUTING and job.lease is not None:
+            if job.state is State.COMPUTING and job.lease is not None and not result.finite:
+                self._fail(job, "guard_g8", Code.INTEGRITY_CHECK_FAILED, "the logits were not finite")
+            elif job.state is State.COMPUTING and job.lease is not None:
                 job.planned = False
                 written = result.written.tolist()
                 job.lease.append(entry.slice.start, len(written))
@@ -335,9 +339,7 @@ class PrefillCore:
             job.written.extend(job.tokens[: len(found) * size])
             self.counters.add("prefill_tokens_reused", len(found) * size)
             job.named_pages, job.parent = len(found), ids[len(found) - 1]
-            self._digest(
-                job, SealJob(job.key, job.peer, 0, shared, ids[: len(found)], tuple(c.seal for c in found))
-            )
+            self._digest(SealJob(job, 0, shared, ids[: len(found)], tuple(c.seal for c in found)))
             self._seal_complete(job)
         return True
 
@@ -365,12 +367,12 @@ class PrefillCore:
             job.parent = page_id(job.page_key, self.config.layout, job.parent, tokens)
             ids.append(job.parent)
         job.named_pages = complete
-        self._digest(job, SealJob(job.key, job.peer, first, job.lease.pins[first:complete], tuple(ids)))
+        self._digest(SealJob(job, first, job.lease.pins[first:complete], tuple(ids)))
 
-    def _digest(self, job: Job, asked: SealJob) -> None:
+    def _digest(self, asked: SealJob) -> None:
         self._number += 1
         self._seals[self._number] = asked
-        job.sealing += 1
+        asked.job.sealing += 1
         self._out.append(Digest(self._number, asked.pins.pages, asked.ids))
 
     def _still_sealed(self, job: Job, asked: SealJob, seals: Sequence[Seal]) -> bool:
