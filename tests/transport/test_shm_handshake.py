@@ -48,10 +48,7 @@ def test_another_secret_convinces_neither_side() -> None:
 
 
 def test_a_proof_that_is_reflected_convinces_neither_side() -> None:
-    """The direction is part of what is proven
-
-    an attacker without the secret has only the other side's MAC to send.
-    """
+    """Without the secret, an attacker has only the other side's MAC to send back."""
     head = len(words.encode_grant())
     source_mac = words.encode_offer(HELLO, OFFER, KEY)[-words.MAC_BYTES :]
     reader_mac = words.encode_proof(HELLO, OFFER, KEY)[-words.MAC_BYTES :]

@@ -142,10 +142,7 @@ def _size_bytes(pages: int, page_bytes: int) -> int:
 
 
 def _advise(mapping: mmap.mmap) -> None:
-    """Fewer page faults and TLB misses where the kernel has huge pages; a refusal costs speed
-
-    nothing else.
-    """
+    """Fewer page faults and TLB misses where the kernel has huge pages; without them, only slower."""
     for advice in ADVICE:
         with contextlib.suppress(OSError):
             mapping.madvise(advice)

@@ -150,9 +150,9 @@ class FaultyTransport(Transport):
         return numbers
 
     def land(self, number: int | None = None) -> list[int]:
-        """Lets the late pages of the read with this number land
+        """Lets late pages land: of the read with this number, by default of all.
 
-        by default of all; the numbers of those that did.
+        Returns the numbers of the reads whose pages landed.
         """
         with self._lock:
             numbers = [n for n in self._late if number in (None, n)]

@@ -1,6 +1,6 @@
-"""Which reads are in flight, which landing pages they fill, and which ends wait to be polled
+"""Reads in flight, the landing pages that they fill, and the ends that wait to be polled.
 
-the same for all transports.
+The same for all transports.
 """
 
 import logging

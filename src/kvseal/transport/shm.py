@@ -291,10 +291,7 @@ class ShmTransport(Transport):
         return self._landing
 
     def _is_connected(self, peer: InstanceId, endpoint: bytes) -> bool:
-        """Raises TransportError where ``peer`` is connected at another endpoint
-
-        one life has one endpoint.
-        """
+        """Raises TransportError where ``peer`` is connected at another endpoint: one life has one."""
         known = self._peers.get(peer)
         if known is not None and known.endpoint != endpoint:
             raise TransportError(

@@ -210,11 +210,14 @@ class DescriptorServer:
 
     def _handshake(self, channel: socket.socket) -> str:
         """Serves one reader; the name of the counter that says how it ended."""
+        deadline = time.monotonic() + self._limits.seconds
         try:
+            # Read before any refusal: closing on unread bytes resets the connection, and loses the refusal.
+            opening = receive_packet(channel, deadline)
             if peer_uid(channel) != os.geteuid():
                 self._refuse(channel, words.Reason.USER)
                 return "refused_uid"
-            self._offer_and_grant(channel, time.monotonic() + self._limits.seconds)
+            self._offer_and_grant(channel, opening, deadline)
         except TransportError as error:
             if error.cause not in _REFUSALS:
                 return "refused_slow"
@@ -229,9 +232,9 @@ class DescriptorServer:
         packet = words.encode_refusal(reason, self._export.instance)
         _attempt(lambda: channel.sendall(packet))
 
-    def _offer_and_grant(self, channel: socket.socket, deadline: float) -> None:
+    def _offer_and_grant(self, channel: socket.socket, opening: bytes, deadline: float) -> None:
         export = self._export
-        hello = words.decode_hello(receive_packet(channel, deadline))
+        hello = words.decode_hello(opening)
         if hello.wanted != export.instance:
             raise TransportError(
                 Cause.WRONG_INSTANCE, f"asked for {short(hello.wanted)}, this is {short(export.instance)}"
