@@ -114,6 +114,11 @@ class DecodeCore:
         self._loader.on_pull_ended(now, transfer, outcome, detail)
         return self._flush(now)
 
+    def on_pull_refused(self, now: float, transfer: int, reason: str) -> list[Effect]:
+        """The transport did not post this pull at all. Nothing can land, so that alone is a proof."""
+        self._loader.on_pull_refused(now, transfer, reason)
+        return self._flush(now)
+
     def on_digested(self, now: float, number: int, seals: Sequence[Seal]) -> list[Effect]:
         """The digests of landed pages are there."""
         self._loader.on_digested(now, number, seals)

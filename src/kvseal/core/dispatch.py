@@ -269,8 +269,8 @@ class GatewayCore:
             return None
         if 0 < hello.model_context < context:
             return (
-                f"the advertised context of {context} tokens is above the {hello.model_context} that the model was "
-                f"made for: lower --max-context"
+                f"the advertised context of {context} tokens is above the {hello.model_context} "
+                f"that the model was made for: lower --max-context"
             )
         try:
             guards.g1_capacity(context, [hello])

@@ -189,3 +189,11 @@ def g11_frame(length: int, limit: int) -> None:
 def g12_contain(failed: AttemptKey, running: Sequence[AttemptKey]) -> tuple[AttemptKey, ...]:
     """Which of the running attempts a failed check of ``failed`` ends: that one, and no other (F22)."""
     return tuple(key for key in running if key == failed)
+
+
+_OWN = {guard.id: globals()[guard.function] for guard in GUARDS}
+
+
+def active() -> tuple[str, ...]:
+    """The ids of the guards that are this module's own functions, and not replaced by a lab build."""
+    return tuple(guard.id for guard in GUARDS if globals()[guard.function] is _OWN[guard.id])

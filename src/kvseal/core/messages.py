@@ -192,7 +192,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     ``pool_tokens`` is what was allocated, not what was configured, and ``reserve_tokens`` the part of it that
     requests may not count on (G1). ``address`` is where a prefill worker listens for decode workers,
-    ``endpoint`` what its transport's readers need in order to connect. A gateway has no pool: its numbers are
+    ``endpoint`` what its transport's readers need in order to connect. ``attention`` names the kernel,
+    ``guards`` are those in force, for the start table. A gateway has no pool: its numbers are
     0. ``canary_output`` is what a prefill worker's own forward pass answers, greedily, to ``canary_prompt``:
     the gateway's readiness compares with it (F19).
     """
@@ -210,6 +211,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     transport: str = ""
     address: str = ""
     endpoint: bytes = b""
+    attention: str = ""
+    guards: tuple[str, ...] = ()
     canary_prompt: tuple[int, ...] = ()
     canary_output: tuple[int, ...] = ()
 

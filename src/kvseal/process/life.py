@@ -1,0 +1,81 @@
+"""What every process of ours does at its start and at its end."""
+
+import argparse
+import asyncio
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+EXIT_REFUSED = 78  # must not be started again with these settings (EX_CONFIG)
+EXIT_RESTART = 75  # must be started again (EX_TEMPFAIL)
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when its supervisor dies, whatever it dies of: no orphan keeps a
+    pool.
+    """
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it died in between
+        sys.exit(EXIT_RESTART)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, process, text, and the fields of a core Record. Never any
+    content.
+    """
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "process": self._process,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def log_to_stderr(process: str, level: str) -> None:
+    """Structured logs of this process, ids only."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines(process))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for noisy in ("httpx", "uvicorn.access", "transformers"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def leave(status: int) -> None:
+    """End now, with flushed output. Transfer libraries crash in the interpreter's own exit."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """SIGTERM and SIGINT ask for an orderly end."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+
+def parse_arguments(program: str) -> tuple[Path, int]:
+    """Settings file and descriptor of the cluster secret, from argv: nothing else comes in there."""
+    parser = argparse.ArgumentParser(program, description="Started by `kvseal serve`, not by hand.")
+    parser.add_argument("--settings", type=Path, required=True, help="JSON file written by the supervisor")
+    parser.add_argument(
+        "--secret-fd", type=int, required=True, help="inherited descriptor of the cluster secret"
+    )
+    arguments = parser.parse_args()
+    return arguments.settings, arguments.secret_fd

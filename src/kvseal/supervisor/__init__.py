@@ -1,0 +1,1 @@
+"""Starts the processes of one server on one machine, watches, restarts and drains them."""

@@ -1,0 +1,3 @@
+"""The shells of the prefill and decode workers: core's effects carried out with real bytes, sockets and a
+clock.
+"""
