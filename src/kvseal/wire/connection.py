@@ -22,7 +22,7 @@ class Connection:
         self.peer = peer
         self._stream = stream
         self._inbox: deque[bytes] = deque()
-        self._inbox_bytes = 0
+        self._unread_bytes = 0
         self._paused = False
         self._reader: asyncio.Future[None] | None = None
         self._end: str | None = None
@@ -36,6 +36,11 @@ class Connection:
     def unsent_bytes(self) -> int:
         """Bytes that wait because the peer does not read them; bounded by ``Limits.max_unsent_bytes``."""
         return self._stream.unsent_bytes
+
+    @property
+    def unread_bytes(self) -> int:
+        """What waits to be received; above ``Limits.max_unread_bytes`` the rest is left in the socket."""
+        return self._unread_bytes
 
     def send(self, message: AnyMessage) -> bool:
         """Takes the message to be sent; never blocks, and may be called many times in a row.
@@ -64,8 +69,8 @@ class Connection:
             finally:
                 self._reader = None
         body = self._inbox.popleft()
-        self._inbox_bytes -= len(body) + _BODY_OVERHEAD_BYTES
-        if self._paused and 2 * self._inbox_bytes <= self._stream.limits.max_unread_bytes:
+        self._unread_bytes -= len(body) + _BODY_OVERHEAD_BYTES
+        if self._paused and 2 * self._unread_bytes <= self._stream.limits.max_unread_bytes:
             self._paused = False
             self._stream.resume_reading()
         try:
@@ -73,7 +78,7 @@ class Connection:
         except ProtocolError as error:
             self._stream.counters.malformed += 1
             self._inbox.clear()  # whatever comes after it is not to be trusted either
-            self._inbox_bytes = 0
+            self._unread_bytes = 0
             self._end = f"the peer sent a malformed message of {len(body)} bytes"
             self._stream.fail(error)
             raise ConnectionLost(self._end) from error
@@ -93,8 +98,8 @@ class Connection:
 
     def on_frame(self, body: bytes) -> None:
         self._inbox.append(body)
-        self._inbox_bytes += len(body) + _BODY_OVERHEAD_BYTES
-        if not self._paused and self._inbox_bytes > self._stream.limits.max_unread_bytes:
+        self._unread_bytes += len(body) + _BODY_OVERHEAD_BYTES
+        if not self._paused and self._unread_bytes > self._stream.limits.max_unread_bytes:
             self._paused = True
             self._stream.pause_reading()
         self._wake()
