@@ -105,7 +105,8 @@ def _check_memory(config: ServeConfig, layout: Layout, pools: dict[str, int], av
         raise StartRefused(
             f"the pools need {wanted / 2**30:.1f} GiB ({layout.token_bytes} bytes a token), "
             f"{available / 2**30:.1f} GiB of memory are available: "
-            f"lower --prefill-pool-tokens (now {pools['prefill']}) or --decode-pool-tokens (now {pools['decode']})"
+            f"lower --prefill-pool-tokens (now {pools['prefill']}) or "
+            f"--decode-pool-tokens (now {pools['decode']})"
         )
 
 

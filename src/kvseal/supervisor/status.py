@@ -25,9 +25,10 @@ def find_status(port: int) -> dict[str, Any] | None:
 def show_status(status: dict[str, Any]) -> None:
     """Print it; it fits 80 columns and reads without colour."""
     console = Console()
+    state = "ready" if status["ready"] else f"NOT READY: {status['reason']}"
     console.print(
         f"[bold]{status['model']}[/]  context {status['context']:,}  "
-        f"open requests {status['open_requests']}  {'ready' if status['ready'] else 'NOT READY: ' + status['reason']}"
+        f"open requests {status['open_requests']}  {state}"
     )
     table = Table(box=None, pad_edge=False)
     for name in ("worker", "instance", "free", "leased", "quarantined", "running", "waiting"):
