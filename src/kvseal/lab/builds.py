@@ -18,7 +18,7 @@ from kvseal.core import guards
 from kvseal.core.errors import Code
 from kvseal.core.guards import Admitted
 from kvseal.core.ids import PageId, Seal
-from kvseal.core.messages import Hello, Rejected
+from kvseal.core.messages import Rejected
 from kvseal.process import SettingsUnreadable
 from kvseal.transport import FaultyTransport, Schedule, Transport
 from kvseal.workers.process import Wakeup, Wrap, plain
@@ -101,7 +101,9 @@ def _without(guard_id: str) -> None:
         "G8": no_poison,
     }
     if guard_id not in passing:
-        raise SettingsUnreadable(f"no lab build without {guard_id!r}; there is one without {', '.join(passing)}")
+        raise SettingsUnreadable(
+            f"no lab build without {guard_id!r}; there is one without {', '.join(passing)}"
+        )
     replace(guard_id, passing[guard_id])
 
 

@@ -26,14 +26,11 @@ def make_canary(
     Of a few repeating prompts the one with the surest first token is taken. At least one token is compared in
     any case.
     """
-    best: tuple[float, tuple[int, ...], Sequence[int], Sequence[float]] | None = None
-    for candidate in range(_CANDIDATES):
-        step = 2 * candidate + 3
-        prompt = tuple((1 + candidate + (i % _PERIOD) * step * 17) % vocabulary for i in range(prompt_tokens))
-        tokens, gaps = reference(prompt, _OUTPUT_TOKENS)
-        if best is None or min(gaps) > best[0]:
-            best = (min(gaps), prompt, tokens, gaps)
-    assert best is not None
-    _, prompt, tokens, gaps = best
+    prompts = [
+        tuple((1 + start + (i % _PERIOD) * (2 * start + 3) * 17) % vocabulary for i in range(prompt_tokens))
+        for start in range(_CANDIDATES)
+    ]
+    prompt = max(prompts, key=lambda candidate: reference(candidate, 1)[1][0])
+    tokens, gaps = reference(prompt, _OUTPUT_TOKENS)
     sure = next((i for i, gap in enumerate(gaps) if gap < MIN_GAP[dtype]), len(gaps))
     return prompt, tuple(tokens[: max(1, sure)])

@@ -5,6 +5,9 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import asdict
+
+import msgspec
 
 from kvseal.core.errors import ProtocolError, StartRefused
 from kvseal.core.ids import InstanceId
@@ -93,6 +96,9 @@ async def run(settings: WorkerProcess, secret: bytes, wrap: Wrap) -> int:
     on_signals(loop, shell.stopping)
 
     def beat(heartbeat: Heartbeat) -> None:
+        moved = {f"transport_{name}": count for name, count in asdict(transport.counters()).items()}
+        counted = heartbeat.counters | moved | {"forward_tokens": shell.forward_tokens}
+        heartbeat = msgspec.structs.replace(heartbeat, counters=counted)
         for connection in list(shell.peers.values()):
             if connection.peer.role == "gateway":
                 connection.send(heartbeat)

@@ -77,6 +77,7 @@ class Shell:
         self.peers: dict[InstanceId, Connection] = {}
         self.stopping: asyncio.Event = asyncio.Event()
         self.restart_reason: str | None = None
+        self.forward_tokens = 0  # that went through the model, as it says itself
         self._events = events
         self._pool = pool
         self._run = run
@@ -151,6 +152,7 @@ class Shell:
                 _log.exception("a forward pass of %d slices failed", len(slices))
                 self.carry_out(self._events.step_failed(self.now(), begun, type(error).__name__))
             else:
+                self.forward_tokens += sum(len(result.written) for result in results)
                 self.carry_out(self._events.step_done(self.now(), begun, results))
 
     async def ticks(self, every_s: float, beat: Callable[[Heartbeat], None]) -> None:
