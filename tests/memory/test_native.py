@@ -66,6 +66,22 @@ def test_a_random_batch_equals_plain_indexing(backend: ModuleType) -> None:
     np.testing.assert_array_equal(dst[to], src[origin])
 
 
+@pytest.mark.parametrize(
+    ("page_bytes", "pages"),
+    [(1, 999), (15, 999), (64, 999), (9, 940_000), (65, 130_000), (100, 84_000), (4099, 2100), (65536, 130)],
+)
+def test_pages_of_any_length_and_alignment_arrive(backend: ModuleType, page_bytes: int, pages: int) -> None:
+    """From 8 MiB on, batches are written by another loop, with a head and a tail at every alignment."""
+    draw = np.random.default_rng(page_bytes)
+    src = np.frombuffer(draw.bytes(pages * page_bytes), np.uint8).reshape(pages, page_bytes)
+    room = np.full((pages + 2) * page_bytes + 1, 0xAB, np.uint8)
+    dst = room[1 : 1 + (pages + 2) * page_bytes].reshape(-1, page_bytes)  # nothing about it is aligned
+    to, origin = np.arange(pages, 0, -1), np.arange(pages)  # no two of them are one stretch
+    backend.copy_pages(dst, src, to, origin)
+    np.testing.assert_array_equal(dst[to], src[origin])
+    assert (room[0], set(dst[0].tolist()), set(dst[-1].tolist())) == (0xAB, {0xAB}, {0xAB})
+
+
 def test_an_empty_batch_copies_nothing(backend: ModuleType) -> None:
     dst = np.zeros((2, PAGE_BYTES), np.uint8)
     backend.copy_pages(dst, numbered(2), pages_of(), pages_of())

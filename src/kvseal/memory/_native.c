@@ -15,6 +15,14 @@
 
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+/* From this many bytes on, a batch is written around the caches: it would not be found there again, pages that other threads
+ * work on are not displaced, and the destination is not read before it is overwritten. Measured with a digest of all pages
+ * after the copy: even at 8 MiB, 1.2 times faster at 32 MiB, 1.7 times at 256 MiB (64 KiB pages, 32 MiB of cache). */
+#define STREAM_FROM_BYTES ((size_t)8 << 20)
 
 typedef struct {
     Py_buffer view;
@@ -132,6 +140,49 @@ check_overlap(const Pool *dst, const Pool *src, const Run *moves, Py_ssize_t cou
     return failed ? -1 : 0;
 }
 
+#if defined(__x86_64__)
+/* memcpy with non-temporal stores, which are part of every x86-64. The caller fences when the batch is complete. */
+static void
+stream(char *dst, const char *src, size_t bytes)
+{
+    size_t head = (size_t)(-(uintptr_t)dst & 15);
+    if (head > bytes)
+        head = bytes;
+    memcpy(dst, src, head);
+    size_t at = head;
+    for (; at + 64 <= bytes; at += 64) {
+        /* Past the end it fetches nothing that is used, and it cannot fault; as an integer, since C forbids such a pointer. */
+        _mm_prefetch((const char *)((uintptr_t)src + at + 1024), _MM_HINT_NTA);
+        const __m128i *from = (const __m128i *)(const void *)(src + at);
+        __m128i *to = (__m128i *)(void *)(dst + at);
+        __m128i first = _mm_loadu_si128(from), second = _mm_loadu_si128(from + 1);
+        __m128i third = _mm_loadu_si128(from + 2), fourth = _mm_loadu_si128(from + 3);
+        _mm_stream_si128(to, first);
+        _mm_stream_si128(to + 1, second);
+        _mm_stream_si128(to + 2, third);
+        _mm_stream_si128(to + 3, fourth);
+    }
+    memcpy(dst + at, src + at, bytes - at);
+}
+#endif
+
+static void
+move_runs(char *dst, const char *src, const Run *runs, Py_ssize_t count, size_t total_bytes)
+{
+#if defined(__x86_64__)
+    if (total_bytes >= STREAM_FROM_BYTES) {
+        for (Py_ssize_t i = 0; i < count; i++)
+            stream(dst + runs[i].dst, src + runs[i].src, runs[i].bytes);
+        _mm_sfence(); /* nobody may be told of the end before the stores are visible */
+        return;
+    }
+#else
+    (void)total_bytes;
+#endif
+    for (Py_ssize_t i = 0; i < count; i++)
+        memcpy(dst + runs[i].dst, src + runs[i].src, runs[i].bytes);
+}
+
 /* Joins neighbours in place; the result has at most `count` runs. */
 static Py_ssize_t
 join_runs(Run *runs, Py_ssize_t count)
@@ -178,10 +229,11 @@ copy_checked(Pool *dst, Pool *src, PageList *dst_pages, PageList *src_pages)
         PyMem_Free(runs);
         return NULL;
     }
+    /* No overflow: destination pages are distinct, so this is at most the size of the pool. */
+    size_t total_bytes = (size_t)count * page_bytes;
     Py_BEGIN_ALLOW_THREADS
     count = join_runs(runs, count);
-    for (Py_ssize_t i = 0; i < count; i++)
-        memcpy(dst->base + runs[i].dst, src->base + runs[i].src, runs[i].bytes);
+    move_runs(dst->base, src->base, runs, count, total_bytes);
     Py_END_ALLOW_THREADS
     PyMem_Free(runs);
     Py_RETURN_NONE;
