@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "keys": Entry("kvseal.gateway.cli:keys", "Make and hash the API keys of tenants."),
     "model": Entry("kvseal.model.cli:app", "Fetch and find the embedded model."),
+    "audit": Entry("kvseal.audit.cli:audit", "Check SGLang and vLLM deployments for leaks between requests."),
 }
 
 

@@ -82,8 +82,11 @@ class Key(StrEnum):
 
 
 _SECRET: Final = re.compile(
-    r"""(?ix)((?:api[-_]?key|token|secret|passw(?:or)?d|authorization|credential)[a-z_-]{0,20}
-    ['"]?\s*(?:[=:]|\s)\s*)(?:bearer\s+)?(?!None\b|null\b|\d+\s|\d+$|tokens?\b)('[^']*'|"[^"]*"|[^\s,;)}'"]+)"""
+    r"""(?ix)
+    ( (?<![a-z]) (?:[a-z]+[-_])* (?:api[-_]?key|token|secret|password|passwd|authorization|credentials?)
+      (?![a-z]) ['"]? \s* [=:] \s*
+    | --[a-z-]* (?:api-key|token|secret|password) (?![a-z-]) \s+ (?!is\b) )
+    (?:bearer\s+)? (?!None\b|null\b|true\b|false\b|\*\*\*) ('[^']*'|"[^"]*"|[^\s,;)}'"]+)"""
 )
 _EXCERPT_CHARS: Final = 200
 
