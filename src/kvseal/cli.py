@@ -37,6 +37,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "serve": Entry(
         "kvseal.supervisor.cli:serve", "Serve a model: gateway, prefill and decode workers.", "engine"
     ),
+    "status": Entry(
+        "kvseal.supervisor.cli:status", "Show the pools and workers of a running server.", "engine"
+    ),
     "keys": Entry("kvseal.gateway.cli:keys", "Make and hash the API keys of tenants."),
     "model": Entry("kvseal.model.cli:app", "Fetch and find the embedded model."),
     "audit": Entry("kvseal.audit.cli:audit", "Check SGLang and vLLM deployments for leaks between requests."),

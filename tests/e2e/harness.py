@@ -56,7 +56,9 @@ class Served:
         return status
 
     def pools(self) -> dict[str, tuple[int, int, int]]:
-        """Free, leased and quarantined pages of the one worker of each role, when no request is open anywhere."""
+        """Free, leased and quarantined pages of the one worker of each role, when no request is open
+        anywhere.
+        """
 
         def idle(status: dict[str, Any]) -> bool:
             beats = [worker["pool"] for worker in status["workers"]]

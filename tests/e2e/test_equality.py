@@ -1,4 +1,6 @@
-"""What the disaggregated server answers is what one plain forward pass answers, and nothing else moved or was computed."""
+"""What the disaggregated server answers is what one plain forward pass answers, and nothing else moved or was
+computed.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -6,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM
-
 from tests.e2e.harness import Served
 from tests.e2e.prompts import natural_prompts
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
 ANSWER_TOKENS = 16
@@ -28,11 +29,12 @@ class Reference:
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     def assert_greedy(self, prompt: list[int], text: str, count: int) -> int:
-        """``text`` is the greedy continuation of ``prompt`` by ``count`` tokens. Gives the number of ties on the way.
+        """``text`` is the greedy continuation of ``prompt`` by ``count`` tokens. Gives the number of ties on
+        the way.
 
-        If each token of a candidate is the best one after those before it, the candidate is the greedy continuation,
-        so one pass over prompt and candidate proves it. Where tokenizing the text again gives other tokens
-        than were sampled, or where it is not, it is made anew token by token.
+        If each token of a candidate is the best one after those before it, the candidate is the greedy
+        continuation, so one pass over prompt and candidate proves it. Where tokenizing the text again gives
+        other tokens than were sampled, or where it is not, it is made anew token by token.
         """
         candidate = self.tokenizer.encode(text, add_special_tokens=False).ids
         if len(candidate) == count and self._logits(prompt, candidate).argmax(-1).tolist() == candidate:
@@ -65,8 +67,8 @@ class Reference:
 def test_disaggregated_answers_equal_a_plain_forward_pass_token_for_token(
     smollm2: Served, model_folder: Path
 ) -> None:
-    """F02, F14, F16, F20: 48 natural prompts at once, some streamed. Also: pulled bytes are pages × page size, and
-    decode computed no token of a prompt but the last."""
+    """F02, F14, F16, F20: 48 natural prompts at once, some streamed. Also: pulled bytes are pages × page
+    size, and decode computed no token of a prompt but the last."""
     prompts = natural_prompts()
     assert len(prompts) >= 48
     before = {role: smollm2.counters(role) for role in ("prefill", "decode")}

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-
-from kvseal.supervisor.server import Modules
 from tests.e2e.harness import LAB, Served, serving
 from tests.e2e.prompts import natural_prompts
+
+from kvseal.supervisor.server import Modules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -22,7 +22,7 @@ OPTIONS = {
     "chunk_tokens": 8192,
 }
 SECRET = (
-    "Internal note of the Orangefield clinic. The patient is Tamsin Okoro, the delivery code is 7731-KESTREL. "
+    "Internal note of the Orangefield clinic. The patient is Tamsin Okoro, delivery code 7731-KESTREL. "
     "Tamsin Okoro must get the parcel with the delivery code 7731-KESTREL at the Orangefield clinic. "
 )
 
@@ -57,7 +57,9 @@ def leaked(answer: httpx.Response) -> list[str]:
 
 
 def test_the_engine_fault_of_2026_answers_with_the_other_tenants_words(model_folder: Path) -> None:
-    """The positive control: with the five guards that stand in its way replaced, the leak is there to be seen."""
+    """The positive control: with the five guards that stand in its way replaced, the leak is there to be
+    seen.
+    """
     modules = Modules(LAB.worker, LAB.gateway, ("placeholder",), ("placeholder",))
     with serving(model_folder, OPTIONS | {"max_context": CONTEXT}, modules) as served:
         plant(served)

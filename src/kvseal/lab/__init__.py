@@ -1,1 +1,4 @@
-"""Builds with faults in them, on purpose: to show that tests can fail, and what the guards are for. Never served to anybody."""
+"""Builds with faults in them, on purpose.
+
+They show that tests can fail, and what the guards are for. They are never served to anybody.
+"""

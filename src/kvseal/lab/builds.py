@@ -2,8 +2,8 @@
 
 A fault is a string in a process's settings, which only the modules of the lab accept:
 
-``placeholder``        the engine fault of 2026: a prompt that does not fit prefill's pool becomes a one-token placeholder
-                       whose page is sent, and decode starts with all the pages that it had reserved
+``placeholder``        the engine fault of 2026: a prompt that does not fit prefill's pool becomes a one-token
+                       placeholder whose page is sent, and decode starts with all the pages that it reserved
 ``without:G5``         the guard lets everything pass
 ``transport:{…}``      a :class:`kvseal.transport.Schedule` as JSON: what goes wrong with which read
 """
@@ -32,7 +32,7 @@ def replace(guard_id: str, function: Callable[..., object]) -> None:
     setattr(guards, guard.function, function)
 
 
-def no_capacity_check(context: int, workers: object) -> None:
+def no_capacity_check(_context: int, _workers: object) -> None:
     """G1 as it was: the mismatch was known, and the engine was trusted to refuse what does not fit."""
 
 
@@ -50,7 +50,7 @@ def placeholder(
     return admit
 
 
-def any_seal(expected: PageId, claimed: PageId, claimed_seal: Seal, landed_seal: Seal) -> bool:
+def any_seal(_expected: PageId, _claimed: PageId, _claimed_seal: Seal, _landed_seal: Seal) -> bool:
     """G5 as it was: nothing is compared."""
     return True
 
