@@ -226,7 +226,7 @@ async def test_a_malformed_message_ends_the_connection_and_is_counted(
 
 
 async def test_an_oversized_frame_ends_the_connection_before_it_is_read(address: str, secret: bytes) -> None:
-    limits = Limits(max_frame_bytes=MIB, max_unsent_bytes=MIB)
+    limits = Limits(max_frame_bytes=MIB, max_unsent_bytes=2 * MIB)
     async with serving(address, secret, limits) as server:
         peer, ours = await server.raw()
         peer.send(encode(tokens(0)))

@@ -63,6 +63,7 @@ class Connection:
                 raise ConnectionLost(self._end)
             if self._reader is not None:
                 raise InvariantViolation("two tasks receive from one connection")
+            self._stream.flush()  # whoever waits for an answer has said what there was to say
             self._reader = asyncio.get_running_loop().create_future()
             try:
                 await self._reader

@@ -16,6 +16,7 @@ from kvseal.wire.errors import FrameTooLong
 
 _LENGTH = Struct(">I")
 HEADER_BYTES = _LENGTH.size
+_COPY_TWICE_BYTES = 4096  # below it a second copy costs less than a memoryview
 
 
 def frame_header(length: int, limit: int) -> bytes:
@@ -76,10 +77,11 @@ class FrameDecoder:
         end = body_start + length
         if len(self._buffer) < end:
             return None
-        with memoryview(self._buffer) as view:
-            body = bytes(view[body_start:end])
         self._start = end
-        return body
+        if length < _COPY_TWICE_BYTES:
+            return bytes(self._buffer[body_start:end])
+        with memoryview(self._buffer) as view:
+            return bytes(view[body_start:end])
 
 
 def _check(length: int, limit: int) -> None:

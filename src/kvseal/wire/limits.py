@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from kvseal.wire.framing import HEADER_BYTES
+
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -30,7 +32,7 @@ class Limits:
     def __post_init__(self) -> None:
         if not 0 < self.max_handshake_bytes <= self.max_frame_bytes < 2**32:
             raise ValueError("0 < max_handshake_bytes <= max_frame_bytes < 2**32 does not hold")
-        if self.max_unsent_bytes < self.max_frame_bytes:
+        if self.max_unsent_bytes < HEADER_BYTES + self.max_frame_bytes:
             raise ValueError("max_unsent_bytes must have room for one frame of max_frame_bytes")
         if min(self.max_unread_bytes, self.max_unauthenticated) < 1:
             raise ValueError("max_unread_bytes and max_unauthenticated must be at least 1")

@@ -47,6 +47,7 @@ class FrameStream(asyncio.BufferedProtocol):
         self._read_buffer = memoryview(bytearray(READ_BYTES))
         self._out: list[bytes] = []  # headers and bodies that were not given to the transport yet
         self._out_bytes = 0
+        self._room_bytes = 0  # how large _out_bytes may become
         self._ended = False
         self._linger: asyncio.TimerHandle | None = None
 
@@ -77,15 +78,27 @@ class FrameStream(asyncio.BufferedProtocol):
         if self._ended:
             return False
         if not self._out:
-            self._loop.call_soon(self._flush)
+            assert self._transport is not None
+            self._loop.call_soon(self.flush)
+            # Until the next flush the transport's buffer can only shrink.
+            self._room_bytes = self.limits.max_unsent_bytes - self._transport.get_write_buffer_size()
         self._out += (header, body)
         self._out_bytes += HEADER_BYTES + len(body)
-        if self._out_bytes >= FLUSH_BYTES:
-            self._flush()
-        if (unsent := self.unsent_bytes) > self.limits.max_unsent_bytes:
+        if self._out_bytes > self._room_bytes:
             self.counters.overflow += 1
-            self.fail(ConnectionLost(f"the peer does not read: {unsent} bytes were waiting for it"))
+            self.fail(
+                ConnectionLost(f"the peer does not read: {self.unsent_bytes} bytes were waiting for it")
+            )
+        elif self._out_bytes >= FLUSH_BYTES:
+            self.flush()
         return not self._ended
+
+    def flush(self) -> None:
+        """Gives what was written to the transport now, instead of at the end of the event loop's turn."""
+        if self._out and not self._ended:
+            assert self._transport is not None
+            out, self._out, self._out_bytes = self._out, [], 0
+            self._transport.writelines(out)
 
     def pause_reading(self) -> None:
         """Takes no more bytes from the socket, so that the peer's buffers fill up and not ours."""
@@ -102,7 +115,7 @@ class FrameStream(asyncio.BufferedProtocol):
         if self._ended:
             return
         assert self._transport is not None
-        self._flush()
+        self.flush()
         self._end(ConnectionLost("closed on this side"))
         self._linger = self._loop.call_later(self.limits.linger_seconds, self._transport.abort)
         self._transport.close()
@@ -149,12 +162,6 @@ class FrameStream(asyncio.BufferedProtocol):
         self._end(ConnectionLost(f"the connection broke: {exc or 'closed'}"))
         self._out.clear()
         self.gone.set()
-
-    def _flush(self) -> None:
-        if self._out and not self._ended:
-            assert self._transport is not None
-            out, self._out, self._out_bytes = self._out, [], 0
-            self._transport.writelines(out)
 
     def _end(self, cause: Exception) -> None:
         if not self._ended:
