@@ -20,12 +20,16 @@ from kvseal.gateway.settings import GatewaySettings
 _BACKLOG: Final = 1024
 
 
-def server_config(app: FastAPI, settings: GatewaySettings, **where: Any) -> uvicorn.Config:
-    """How to serve ``app``. ``where`` is ``host`` and ``port``, ``uds``, or ``fd``."""
+def server_config(app: FastAPI, settings: GatewaySettings, **options: Any) -> uvicorn.Config:
+    """How to serve ``app``.
+
+    ``options`` go to uvicorn: where to listen unless the server is given sockets (``host`` and ``port``,
+    ``uds``, ``fd``), or ``timeout_graceful_shutdown`` in seconds.
+    """
     protocol = type("Protocol", (BoundedProtocol,), {"settings": settings})
     return uvicorn.Config(
         app,
-        **where,
+        **options,
         http=protocol,
         ws="none",
         lifespan="on",
