@@ -9,6 +9,7 @@ from kvseal.fleet.literals import integer_of
 from kvseal.fleet.versions import Span, parse_version, version
 
 ENGINE_ROLES: Final = frozenset({"prefill", "decode", "both"})
+_DECODE_RESERVE: Final = 512
 NEWEST_KNOWN: Final = {"sglang": "0.5.23", "vllm": "0.33.0"}
 """Newest versions whose published packages were read for the rules."""
 
@@ -32,6 +33,17 @@ def in_span(server: Server, *spans: Span, key: Key = Key.VERSION) -> Judged:
 
 def sglang_disaggregated(server: Server) -> Judged:
     return every((is_engine(server, "sglang"), is_disaggregated(server)))
+
+
+def before_0521(server: Server, span: Span) -> Judged:
+    """Older than the release with the repairs: by its version, or by the fields that its log does not
+    print.
+    """
+    by_version = in_span(server, span)
+    by_fields = switched_on(server, Key.PREDATES_FIX)
+    if by_version.truth is True or by_fields.truth is None:
+        return by_version
+    return by_fields if by_version.truth is None else some((by_version, by_fields))
 
 
 def uses_backend(server: Server, *names: str) -> Judged:
@@ -102,12 +114,13 @@ def pool_below_context(server: Server) -> Judged:
 
 
 def pool_figures(server: Server) -> dict[str, object]:
-    """Smallest pool and largest context, for the words of a finding."""
+    """Smallest pool and largest context, for the words of a finding. `safe` holds on either role."""
     pools = [p for p in map(integer_of, server.values(Key.POOL)) if p is not None]
     contexts = [c for c in map(integer_of, server.values(Key.CONTEXT)) if c is not None]
     return {
         "pool": f"{min(pools, default=0):,}",
         "context": f"{max(contexts, default=0):,}",
+        "safe": f"{max(0, min(pools, default=0) - _DECODE_RESERVE):,}",
         "short": f"{max(contexts, default=0) - min(pools, default=0):,}",
         "role": server.one(Key.ROLE) or "?",
         "name": server.name,

@@ -66,12 +66,12 @@ def to_json(report: Report, language: Language) -> str:
         "actions": [say(action) for action in report.actions()],
         "unknown": [
             {
-                "server": missing.server,
-                "fact": missing.key.value,
-                "decides": decides,
-                "how": say(words.how_to_get(missing.key)),
+                "fact": wanted.key.value,
+                "servers": list(wanted.servers),
+                "decides": wanted.decides,
+                "how": say(words.how_to_get(wanted.key)),
             }
-            for missing, decides in report.missing()
+            for wanted in report.missing()
         ],
         "notes": [
             {
@@ -173,7 +173,9 @@ def _sarif_rule(rule: Rule, language: Language) -> dict[str, Any]:
         "shortDescription": {"text": rule.title.said(language)},
         "fullDescription": {"text": rule.meaning.said(language)},
         "help": {"text": rule.fix.said(language)},
-        "helpUri": rule.sources[0].url,
+        "helpUri": next(
+            (cite.url for cite in rule.sources if cite.url.startswith("http")), rule.sources[0].url
+        ),
         "defaultConfiguration": {"level": _SARIF_LEVEL[rule.severity]},
         "properties": {
             "security-severity": _SARIF_SCORE[rule.severity],
@@ -252,10 +254,10 @@ def to_markdown(report: Report, language: Language) -> str:
     lines += [f"{number}. {say(action)}" for number, action in enumerate(report.actions(), start=1)]
     if report.missing():
         lines += ["", f"## {say(words.UNKNOWN)}", ""]
-        for missing, decides in report.missing():
-            mark = "**" if decides else ""
-            wanted = f"{mark}{_cell(missing.server)}: {missing.key.value}{mark}"
-            lines.append(f"- {wanted}: {say(words.how_to_get(missing.key))}")
+        for wanted in report.missing():
+            mark = "**" if wanted.decides else ""
+            name = f"{mark}{wanted.key.value} ({_cell(', '.join(wanted.servers))}){mark}"
+            lines.append(f"- {name}: {say(words.how_to_get(wanted.key))}")
     if report.fleet.notes:
         lines += ["", f"## {say(words.NOTES)}", ""]
         lines += [f"- {_cell(say(words.note_text(note)))}" for note in report.fleet.notes]

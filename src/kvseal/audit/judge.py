@@ -13,7 +13,7 @@ other. Hence the verdict either stays or becomes "cannot tell". Where sources co
 combination is tried; the disagreement is one piece of knowledge, and the milder side alone never decides.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -21,7 +21,6 @@ from enum import StrEnum
 from kvseal.audit.advisories import DATA_DATE, DATA_VERSION, age_days, is_stale
 from kvseal.audit.rule import Effect, Finding, Hit, Open, Rule, Severity
 from kvseal.audit.texts import Text, Update
-from kvseal.audit.truth import Missing
 from kvseal.fleet.facts import Fact, Fleet, Key
 from kvseal.fleet.versions import version
 
@@ -52,6 +51,15 @@ class Data:
     day: date
     age_days: int
     stale: bool
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A fact that is missing for these servers. `decides`: the verdict waits for it."""
+
+    key: Key
+    servers: tuple[str, ...]
+    decides: bool
 
 
 @dataclass(frozen=True)
@@ -94,13 +102,17 @@ class Report:
             _joined(text.en[1:], updates[text.en[1:]]) if text.en[:1] == "@" else text for text in ordered
         ]
 
-    def missing(self) -> list[tuple[Missing, bool]]:
-        """Facts that would decide, and whether the verdict waits for them."""
-        wanted: dict[Missing, bool] = {}
+    def missing(self) -> list[Wanted]:
+        """Facts that would decide something, those first for which the verdict waits."""
+        servers: dict[Key, dict[str, None]] = {}
+        deciding: set[Key] = set()
         for one in self.unknown:
             for missing in one.missing:
-                wanted[missing] = wanted.get(missing, False) or one.rule.effect is not Effect.NONE
-        return sorted(wanted.items(), key=lambda item: (not item[1], item[0].server, item[0].key))
+                servers.setdefault(missing.key, {})[missing.server] = None
+                if one.rule.effect > self.at_least:
+                    deciding.add(missing.key)
+        wanted = [Wanted(key, tuple(names), key in deciding) for key, names in servers.items()]
+        return sorted(wanted, key=lambda one: (not one.decides, one.key))
 
 
 def _product(finding: Finding) -> str:
@@ -117,28 +129,38 @@ def _joined(product: str, wanted: Sequence[tuple[str, str]]) -> Text:
     )
 
 
-# Unknowns that nobody would look for unless the product is in use.
+# Unknowns that nobody would look for: products not in use, counters of what may never happen.
 _QUIET_KEYS = frozenset(
-    {Key.LITELLM_VERSION, Key.LMCACHE_VERSION, Key.MOONCAKE_METADATA, Key.PUBLISHED_PORTS}
+    {
+        Key.LITELLM_VERSION,
+        Key.LMCACHE_VERSION,
+        Key.MOONCAKE_METADATA,
+        Key.PUBLISHED_PORTS,
+        Key.CHECKSUM_MISMATCH,
+        Key.CHECKSUM_SKIPPED,
+        Key.OVERLONG_SEEN,
+        Key.TRANSFER_FAILED,
+        Key.LEASE_EXPIRED,
+    }
 )
 
 
 def judge(fleet: Fleet, rules: Iterable[Rule], today: date) -> Report:
     """Every rule on every server of the fleet."""
-    found: list[Finding] = []
+    yes: dict[Rule, list[Hit]] = {}
     unknown: list[Open] = []
     for rule in rules:
         hits = list(rule.check(fleet))
-        if yes := [hit for hit in hits if hit.judged.truth is True]:
-            found.append(_finding(rule, yes))
-        if no_answer := [hit for hit in hits if hit.judged.truth is None]:
-            unknown.append(_open(rule, no_answer))
-    at_least = max((finding.rule.effect for finding in found), default=Effect.NONE)
+        if certain := [hit for hit in hits if hit.judged.truth is True]:
+            yes[rule] = certain
+        if undecided := [hit for hit in hits if hit.judged.truth is None]:
+            unknown.append(_open(rule, undecided))
+    at_least = max((rule.effect for rule in yes), default=Effect.NONE)
     at_most = max([at_least, *(one.rule.effect for one in unknown)])
     if not fleet.servers:
         at_most = Effect.AFFECTED
     data = Data(DATA_VERSION, DATA_DATE, age_days(today), is_stale(today))
-    shown = sorted(_without_superseded(found), key=lambda f: (-f.rule.severity, -f.rule.effect))
+    shown = sorted(_findings(yes), key=lambda f: (-f.rule.severity, -f.rule.effect))
     return Report(
         _verdict(at_least, at_most),
         at_least,
@@ -172,8 +194,10 @@ def _finding(rule: Rule, hits: Sequence[Hit]) -> Finding:
 
 def _most_telling(evidence: tuple[Fact, ...]) -> tuple[Fact, ...]:
     """Numbers and flags before the lines that only say which engine and role it is."""
-    plain = {Key.ENGINE, Key.ROLE}
-    return tuple(sorted(evidence, key=lambda fact: (fact.key in plain, fact.assumed)))
+    plain = {Key.ENGINE: 2, Key.ROLE: 1}
+    ordered = sorted(evidence, key=lambda fact: (plain.get(fact.key, 0), fact.assumed))
+    by_source = {fact.source: fact for fact in reversed(ordered)}  # one line of a file is shown once
+    return tuple(fact for fact in ordered if by_source[fact.source] is fact)
 
 
 def _open(rule: Rule, hits: Sequence[Hit]) -> Open:
@@ -182,15 +206,16 @@ def _open(rule: Rule, hits: Sequence[Hit]) -> Open:
     return Open(rule, servers, missing)
 
 
-def _without_superseded(found: Sequence[Finding]) -> Iterable[Finding]:
+def _findings(yes: Mapping[Rule, Sequence[Hit]]) -> Iterable[Finding]:
+    """One finding per rule, without servers for which a sharper rule has spoken."""
     hidden: dict[str, set[str]] = {}
-    for finding in found:
-        for name in finding.rule.supersedes:
-            hidden.setdefault(name, set()).update(finding.servers)
-    for finding in found:
-        rest = tuple(name for name in finding.servers if name not in hidden.get(finding.rule.id, set()))
+    for rule, hits in yes.items():
+        for name in rule.supersedes:
+            hidden.setdefault(name, set()).update(server for hit in hits for server in hit.servers)
+    for rule, hits in yes.items():
+        rest = [hit for hit in hits if not set(hit.servers) <= hidden.get(rule.id, set())]
         if rest:
-            yield Finding(finding.rule, rest, finding.evidence, finding.detail)
+            yield _finding(rule, rest)
 
 
 def _worth_asking(unknown: Sequence[Open]) -> Iterable[Open]:

@@ -3,7 +3,6 @@
 from typing import Final
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text as Line
 
 from kvseal.audit import words
@@ -26,7 +25,7 @@ _COLOUR: Final = {
     Severity.LOW: "cyan",
     Severity.INFO: "dim",
 }
-_EVIDENCE_LINES: Final = 6
+_EVIDENCE_LINES: Final = 4
 _ACTIONS: Final = 8
 _OWN_WORDS: Final = Severity.MEDIUM
 """Findings below this severity are shown in one line."""
@@ -45,17 +44,25 @@ class TerminalReport:
         self._actions(report)
         self._unknown(report)
         self._notes(report)
-        self._line(f"\n{self._said(words.FOOTER)}", style="dim")
+        self._console.print()
+        self._line(self._said(words.FOOTER), style="dim")
 
     def _said(self, text: Text, **values: object) -> str:
         return (text.filled(**values) if values else text).said(self._language)
 
-    def _line(self, text: str | Line, indent: int = 0, style: str = "") -> None:
-        content = text if isinstance(text, Line) else Line(text, style=style)
-        self._console.print(Padding(content, (0, 0, 0, indent)), soft_wrap=False)
+    def _line(self, text: str | Line, indent: int = 0, style: str = "", mark: str = "") -> None:
+        """One paragraph. `mark` hangs to the left of it, so that wrapped lines stay under its text."""
+        content = text if isinstance(text, Line) else Line(text)
+        content.stylize_before(style) if style else None
+        width = max(20, self._console.width - indent - len(mark))
+        for number, part in enumerate(content.wrap(self._console, width) if content.plain else [content]):
+            part.rstrip()
+            lead = " " * indent + (mark if number == 0 else " " * len(mark))
+            self._console.print(Line(lead) + part if part.plain else Line(""), soft_wrap=True)
 
     def _heading(self, text: str) -> None:
-        self._line(f"\n{text}", style="bold")
+        self._console.print()
+        self._line(text, style="bold")
 
     def _verdict(self, report: Report) -> None:
         data = self._said(words.DATA, version=report.data.version, day=report.data.day.isoformat())
@@ -118,29 +125,29 @@ class TerminalReport:
     def _finding(self, number: int, finding: Finding) -> None:
         rule = finding.rule
         mark = self._said(words.SEVERITY[rule.severity]).upper()
-        head = Line.assemble(
-            f"{number:>2} ", (mark, _COLOUR[rule.severity]), "  ", (self._said(rule.title), "bold")
-        )
-        self._line(head, 1)
+        head = Line.assemble((mark, _COLOUR[rule.severity]), "  ", (self._said(rule.title), "bold"))
+        self._line(head, 0, mark=f"{number:>2}. ")
         self._line(f"{rule.id} · {', '.join(finding.servers)}", 4, "dim")
         if finding.detail is not None:
             self._line(self._said(finding.detail), 4)
         if rule.severity >= _OWN_WORDS:
             self._line(self._said(rule.meaning), 4)
-        shown = [fact for fact in finding.evidence if not (fact.assumed and fact.key is Key.ROLE)]
+        plain = {Key.ENGINE, Key.ROLE}
+        shown = [fact for fact in finding.evidence if fact.key not in plain] or list(finding.evidence)
         for fact in shown[: _EVIDENCE_LINES if rule.severity >= _OWN_WORDS else 1]:
             self._line(
                 Line.assemble((f"{fact.source.where}  ", "dim"), fact.source.text or fact.key.value), 6
             )
-        cite = rule.sources[0]
+        cite = next((one for one in rule.sources if one.url.startswith("http")), rule.sources[0])
+        where = cite.url if cite.url.startswith("http") else cite.title
         mark = f" ({self._said(words.SECONDARY)})" if cite.standing is Standing.SECONDARY else ""
-        self._line(f"{self._said(words.SOURCE)}: {cite.url}{mark}", 4, "dim")
+        self._line(f"{self._said(words.SOURCE)}: {where}{mark}", 4, "dim")
 
     def _actions(self, report: Report) -> None:
         actions = report.actions()
         self._heading(self._said(words.DO_NOW))
         for number, action in enumerate(actions[:_ACTIONS], start=1):
-            self._line(f"{number:>2}. {self._said(action)}", 1)
+            self._line(self._said(action), 0, mark=f"{number:>2}. ")
         if (more := len(actions) - _ACTIONS) > 0:
             self._line(self._said(words.AND_MORE, count=more), 5, "dim")
         if not actions:
@@ -151,12 +158,12 @@ class TerminalReport:
         if not wanted:
             return
         self._heading(self._said(words.UNKNOWN))
-        for missing, decides in wanted[:16]:
-            head = f"{missing.server}: {missing.key.value}"
-            if decides:
-                head += f"  – {self._said(words.DECIDES)}"
+        for one in wanted[:16]:
+            head = f"{one.key.value} ({', '.join(one.servers)})"
+            if one.decides:
+                head += f": {self._said(words.DECIDES)}"
             self._line(head, 2)
-            self._line(self._said(words.how_to_get(missing.key)), 4, "dim")
+            self._line(self._said(words.how_to_get(one.key)), 4, "dim")
         if (more := len(wanted) - 16) > 0:
             self._line(self._said(words.AND_MORE, count=more), 2, "dim")
 
@@ -179,7 +186,10 @@ def _distinct(server: Server, key: Key) -> list[Fact]:
 def summary(server: Server) -> str:
     """One line: engine, version, role, backend, pool, context, ranks."""
     engine, found = server.one(Key.ENGINE), server.values(Key.VERSION)
-    parts = [f"{engine or '?'} {' | '.join(map(str, found)) or '?'}", str(server.one(Key.ROLE) or "role ?")]
+    age = {"True": "before 0.5.21", "False": "0.5.21 or newer"}.get(
+        str(server.one(Key.PREDATES_FIX)), "version ?"
+    )
+    parts = [f"{engine or '?'} {' | '.join(map(str, found)) or age}", str(server.one(Key.ROLE) or "role ?")]
     carrier = server.one(Key.CONNECTOR) or (
         server.one(Key.BACKEND) if server.one(Key.ROLE) != "combined" else None
     )
@@ -190,5 +200,5 @@ def summary(server: Server) -> str:
         if values:
             parts.append(f"{name} {' | '.join(values)}")
     if server.one(Key.TP) not in {None, 1}:
-        parts.append(f"TP {server.one(Key.TP)}")
+        parts.append(f"TP{server.one(Key.TP)}")
     return " · ".join(parts)

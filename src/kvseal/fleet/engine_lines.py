@@ -1,8 +1,8 @@
 """Single log lines of SGLang and vLLM, read into facts.
 
-Formats read in the published wheels. SGLang prints `server_args=ServerArgs(model_path='…', …)` up to 0.5.22
-and a dictionary in 0.5.23; the scheduler of rank 0 prints pool and context in one line. vLLM names its
-version.
+Formats read in the published wheels. SGLang prints `server_args=ServerArgs(model_path='…', …)` up to 0.5.18
+and a dictionary from 0.5.19 on; the scheduler of rank 0 prints pool and context in one line. It never prints
+its version, but its fields tell whether it is older than 0.5.21. vLLM names its version.
 """
 
 import re
@@ -83,6 +83,10 @@ _VLLM_SERVER: Final = re.compile(r"vLLM API server version (\S{1,60})")
 _VLLM_POOL: Final = re.compile(r"KV cache size: ([\d,]{1,24}) tokens")
 _VLLM_MAX_LEN: Final = re.compile(r"Maximum concurrency for ([\d,]{1,24}) tokens per request")
 
+_COMPLETE_FIELDS: Final = "tokenizer_mode"
+"""A field of every release: the line is the engine's own, not somebody's summary."""
+_FIELD_OF_0521: Final = "disaggregation_enable_kv_checksum"
+
 # A line that holds the first string is an event of this kind, and only this role writes it.
 _EVENTS: Final = (
     ("releasing anyway", Key.DEFERRED_TIMEOUTS, "sglang", "decode"),
@@ -159,16 +163,21 @@ def _server_args(place: Place) -> Reading | None:
     if not any(fact.key in {Key.MODEL, Key.ROLE, Key.HOST} for fact in facts):
         return None
     engine = place.fact(Key.ENGINE, "sglang", "server_args=ServerArgs(…)")
-    if (
-        not any(fact.key is Key.ROLE for fact in facts)
-        and "tp_size" in place.text
-        and place.text.rstrip()[-1:] in ")}"
-    ):
-        # Releases before disaggregation existed print every field but this one.
-        facts.append(
-            place.fact(Key.ROLE, "combined", "server_args without disaggregation_mode", assumed=True)
-        )
+    if _COMPLETE_FIELDS in place.text and place.text.rstrip()[-1:] in {")", "}"}:
+        facts += _by_field_names(place)
     return Reading(Kind.START, "sglang", (engine, *facts))
+
+
+def _by_field_names(place: Place) -> Iterable[Fact]:
+    """What a whole line tells by the fields that it lacks."""
+    if "disaggregation_mode" not in place.text:
+        # Releases before disaggregation existed print every field but this one.
+        yield place.fact(Key.ROLE, "combined", "server_args without disaggregation_mode", assumed=True)
+        return
+    older = _FIELD_OF_0521 not in place.text
+    yield place.fact(
+        Key.PREDATES_FIX, older, f"server_args {'without' if older else 'with'} {_FIELD_OF_0521}"
+    )
 
 
 def _sglang_capacity(place: Place) -> Reading | None:

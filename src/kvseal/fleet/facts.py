@@ -23,6 +23,7 @@ class Key(StrEnum):
 
     ENGINE = "engine"
     VERSION = "version"
+    PREDATES_FIX = "predates-0.5.21"
     ROLE = "role"
     MODEL = "model"
     BACKEND = "transfer-backend"

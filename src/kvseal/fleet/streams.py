@@ -4,8 +4,6 @@ A log is searched for a handful of fixed byte strings, chunk by chunk; only line
 decoded. So a gigabyte costs seconds, and a line without end costs `MAX_LINE_BYTES`.
 """
 
-import gzip
-import io
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -52,19 +50,52 @@ def _open(path: str) -> tuple[BinaryIO, int]:
 def _chunks(path: str, progress: Progress | None) -> Iterator[bytes]:
     raw, size = _open(path)
     with closing(raw) if path != "-" else nullcontext():
-        buffered = io.BufferedReader(raw, CHUNK_BYTES) if isinstance(raw, io.RawIOBase) else raw
-        head = buffered.peek(2)[:2] if isinstance(buffered, io.BufferedReader) else b""
-        stream = gzip.GzipFile(fileobj=buffered) if head == b"\x1f\x8b" else buffered
+        done = 0
+        gunzip: _Gunzip | None = None
         while True:
             try:
-                chunk = stream.read(CHUNK_BYTES)
-            except (OSError, EOFError, zlib.error) as problem:  # a cut or damaged gzip: keep what came before
-                raise Unreadable("damaged", str(problem)[:100]) from problem
-            if progress is not None and path != "-":
-                progress(raw.tell(), size)
+                chunk = raw.read(CHUNK_BYTES)
+            except OSError as problem:
+                raise Unreadable("damaged", problem.strerror or "cannot be read on") from problem
+            if done == 0 and chunk.startswith(b"\x1f\x8b"):
+                gunzip = _Gunzip()
+            done += len(chunk)
+            if progress is not None:
+                progress(done, size)
+            if gunzip is None:
+                if not chunk:
+                    return
+                yield chunk
+                continue
+            yield from gunzip.feed(chunk)
             if not chunk:
                 return
-            yield chunk
+
+
+class _Gunzip:
+    """Decompresses in pieces, so that of a cut file everything before the cut is read."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(wbits=31)
+        self._fresh = True
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Pieces of at most `CHUNK_BYTES`. Empty `data` is the end. Raises Unreadable after the last good
+        piece.
+        """
+        if not data and not (self._inner.eof or self._fresh):
+            raise Unreadable("damaged", "the compressed file ends too early")
+        while data:
+            if self._inner.eof:  # files may be several gzip members in a row
+                self._inner = zlib.decompressobj(wbits=31)
+            try:
+                piece = self._inner.decompress(data, CHUNK_BYTES)
+            except zlib.error as problem:
+                raise Unreadable("damaged", str(problem)[:100]) from problem
+            self._fresh = False
+            if piece:
+                yield piece
+            data = self._inner.unused_data if self._inner.eof else self._inner.unconsumed_tail
 
 
 def lines_with(path: str, needles: Sequence[bytes], progress: Progress | None = None) -> Iterator[Line]:

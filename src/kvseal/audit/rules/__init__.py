@@ -38,6 +38,7 @@ MODULES: Final = (
     "mooncake_metadata_open",
     "vllm_stale_handle",
     "vllm_remote_writes",
+    "vllm_connector_not_reviewed",
     "vllm_recompute_policy",
     "vllm_short_lease",
     "vllm_leases_expired",

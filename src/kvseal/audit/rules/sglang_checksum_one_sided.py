@@ -2,18 +2,21 @@
 
 from collections.abc import Iterable
 
-from kvseal.audit.ask import pairs
+from kvseal.audit.ask import in_span, pairs
 from kvseal.audit.cites import CHECKSUM, package
 from kvseal.audit.rule import Effect, Hit, Rule, Severity
 from kvseal.audit.texts import Text
 from kvseal.audit.truth import ask_pair, every
 from kvseal.fleet.facts import Fleet, Key
+from kvseal.fleet.versions import Span
+
+SPAN = Span("0.5.21")
 
 
 def check(fleet: Fleet) -> Iterable[Hit]:
     for prefill, decode, are_pair in pairs(fleet):
         differ = ask_pair(prefill, decode, Key.CHECKSUM, lambda one, other: one != other)
-        yield Hit((prefill.name, decode.name), every((are_pair, differ)))
+        yield Hit((prefill.name, decode.name), every((are_pair, in_span(prefill, SPAN), differ)))
 
 
 RULE = Rule(
@@ -34,6 +37,6 @@ RULE = Rule(
         "--disaggregation-enable-kv-checksum auf Prefill und Decode setzen oder auf keiner Rolle.",
     ),
     sources=(CHECKSUM, package("sglang", "0.5.23", "srt/disaggregation/common/conn.py")),
-    versions="0.5.21 ≤ v",
+    versions=str(SPAN),
     check=check,
 )

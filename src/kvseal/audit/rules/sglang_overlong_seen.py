@@ -1,6 +1,6 @@
 """The log itself names requests that took the path of the incident."""
 
-from kvseal.audit.ask import above_zero, in_span, sglang_disaggregated
+from kvseal.audit.ask import above_zero, before_0521, sglang_disaggregated
 from kvseal.audit.cites import LIMITS, REJECTED_PROMPT, package
 from kvseal.audit.rule import Effect, Hit, Rule, Severity
 from kvseal.audit.texts import Text
@@ -9,7 +9,7 @@ from kvseal.fleet.facts import Fleet, Key
 from kvseal.fleet.versions import Span
 
 SPAN = Span("0.4.5", fixed="0.5.21")
-_DETAIL = Text("{count} such requests in this log", "{count} solche Anfragen in diesem Protokoll")
+_DETAIL = Text("such requests in this log: {count}", "solche Anfragen in diesem Protokoll: {count}")
 
 
 def check(fleet: Fleet) -> list[Hit]:
@@ -17,7 +17,7 @@ def check(fleet: Fleet) -> list[Hit]:
     for server in fleet.servers:
         counts = [value for value in server.values(Key.OVERLONG_SEEN) if isinstance(value, int)]
         judged = every(
-            (sglang_disaggregated(server), in_span(server, SPAN), above_zero(server, Key.OVERLONG_SEEN))
+            (sglang_disaggregated(server), before_0521(server, SPAN), above_zero(server, Key.OVERLONG_SEEN))
         )
         hits.append(Hit((server.name,), judged, _DETAIL.filled(count=max(counts, default=0))))
     return hits

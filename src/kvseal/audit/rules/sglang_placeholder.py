@@ -1,6 +1,6 @@
 """The incident of August and September 2026: an over-long prompt answered from other customers' pages."""
 
-from kvseal.audit.ask import in_span, pool_below_context, pool_figures, sglang_disaggregated
+from kvseal.audit.ask import before_0521, pool_below_context, pool_figures, sglang_disaggregated
 from kvseal.audit.cites import LIMITS, REJECTED_PROMPT, REJECTED_PROMPT_FIX
 from kvseal.audit.rule import Effect, Hit, Rule, Severity
 from kvseal.audit.texts import Text
@@ -10,12 +10,10 @@ from kvseal.fleet.versions import Span
 
 SPAN = Span("0.4.5", fixed="0.5.21")
 _DETAIL = Text(
-    "{role}: pool {pool} tokens, context {context}: every prompt in the last {short} tokens of "
-    "the window takes "
-    "the faulty path",
-    "{role}: Pool {pool} Token, Kontext {context}: jeder Prompt in den letzten {short} Token des "
-    "Fensters nimmt "
-    "den fehlerhaften Weg",
+    "{role}: pool {pool} tokens, context {context}: every prompt in the last {short} tokens of the window "
+    "takes the faulty path. This pool holds a context of {safe}.",
+    "{role}: Pool {pool} Token, Kontext {context}: jeder Prompt in den letzten {short} Token des Fensters "
+    "nimmt den fehlerhaften Weg. Dieser Pool fasst einen Kontext von {safe}.",
 )
 
 
@@ -23,7 +21,7 @@ def check(fleet: Fleet) -> list[Hit]:
     return [
         Hit(
             (server.name,),
-            every((sglang_disaggregated(server), pool_below_context(server), in_span(server, SPAN))),
+            every((sglang_disaggregated(server), pool_below_context(server), before_0521(server, SPAN))),
             _DETAIL.filled(**pool_figures(server)),
         )
         for server in fleet.servers

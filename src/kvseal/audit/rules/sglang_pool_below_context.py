@@ -8,8 +8,9 @@ from kvseal.audit.truth import every
 from kvseal.fleet.facts import Fleet
 
 _DETAIL = Text(
-    "{role}: pool {pool} tokens, context {context}, {short} short",
-    "{role}: Pool {pool} Token, Kontext {context}, es fehlen {short}",
+    "{role}: pool {pool} tokens, context {context}, {short} short. This pool holds a context of {safe}.",
+    "{role}: Pool {pool} Token, Kontext {context}, es fehlen {short}. Dieser Pool fasst einen "
+    "Kontext von {safe}.",
 )
 
 

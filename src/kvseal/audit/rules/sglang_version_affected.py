@@ -1,6 +1,6 @@
 """Late writes into freed pages: every default disaggregated installation before 0.5.21."""
 
-from kvseal.audit.ask import in_span, sglang_disaggregated
+from kvseal.audit.ask import before_0521, sglang_disaggregated
 from kvseal.audit.cites import DEFAULTS, DEFERRED_RELEASE, PAGE_REUSE, REJECTED_PROMPT
 from kvseal.audit.rule import Effect, Rule, Severity, per_server
 from kvseal.audit.texts import Text
@@ -13,7 +13,7 @@ SPAN = Span("0.4.0", fixed="0.5.21")
 
 
 def judge(server: Server) -> Judged:
-    return every((sglang_disaggregated(server), in_span(server, SPAN)))
+    return every((sglang_disaggregated(server), before_0521(server, SPAN)))
 
 
 RULE = Rule(

@@ -1,0 +1,1 @@
+kvseal serve --port 8080
