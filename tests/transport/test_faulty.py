@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tests.transport.kinds import SECRET
 from tests.transport.pattern import pattern
 from tests.transport.reader import UNTOUCHED, Reader, pages_of
-from tests.transport.shm_pair import PAGE_BYTES, PAGES, QUICK, READER, SOURCE, source
+from tests.transport.shm_pair import PAGE_BYTES, PAGES, QUICK, READER, SOURCE, soon, source
 
 from kvseal.core.pulls import Outcome
 from kvseal.transport import FaultyTransport, Schedule, ShmTransport, TransportError
@@ -192,7 +192,7 @@ def test_closing_lets_every_read_end_once(directory: Path) -> None:
         transport.close()
         reader.ended += transport.poll()
         assert set(reader.outcomes()) == set(range(5))
-        assert not any(isinstance(thread, threading.Timer) for thread in threading.enumerate())
+        assert soon(lambda: not any(isinstance(t, threading.Timer) for t in threading.enumerate()))
 
 
 def test_a_schedule_travels_as_json() -> None:
