@@ -1,4 +1,6 @@
-"""The corpus: inputs in the engines' own formats, each with what must come out; and a server for its live ones."""
+"""The corpus: inputs in the engines' own formats, each with what must come out; and a server for its live
+ones.
+"""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.audit.conftest import Case, Facts, load_cases
 
 from kvseal.audit.cli import exit_code
 from kvseal.audit.judge import Report, Verdict
 from kvseal.audit.rule import Severity
 from kvseal.fleet.facts import Fleet, Key
-from tests.audit.conftest import Case, Facts, load_cases
 
 CASES = load_cases()
 Judged = Callable[[Fleet], Report]
@@ -35,7 +35,9 @@ def test_case_gets_its_verdict(case: Case, facts_of: Facts, judged: Judged) -> N
 
 
 def _milder(before: Report, after: Report) -> bool:
-    """Whether `after` is nearer to "not affected". "Cannot tell" is never nearer; nothing definite may follow it."""
+    """Whether `after` is nearer to "not affected". "Cannot tell" is never nearer; nothing definite may
+    follow it.
+    """
     if after.at_most < before.at_most:
         return True
     if after.verdict is Verdict.CANNOT_TELL:
