@@ -4,24 +4,31 @@ Callers always write ``guards.g5_seal(...)`` and never import a guard by name, s
 the simulator's ablation replace *this* function and not a copy of it. G3 and G11 stand here as the decision;
 their mechanism is in the transports and in the wire.
 
-=====  =======  ======
-================================================================================================== id     line
-    behind  what must hold =====  =======  ======
-    ==================================================================================================
-G1     second   G5 G6   the advertised context fits every pool, after reserve
-G2     second   G5 G6   a refusal is a value of its own type: no tokens, no lease, no placeholder
-G3     second   G5      only the receiver writes its pool: decode pulls and exports nothing
-G4     first            landing pages stay out of use until their last transfer is proven DONE
-G5     first            a page is accepted by the id that is expected here and by the digest of its own landed
-bytes G6     first            attention reads exactly what is proven to be there
-G7     first            every use of a page checks its pinned generation
-G8     second   G6      freed pages are overwritten with NaN before they are leased again
-G9     first            pages are reused inside a tenant only
-G10    first            one terminal answer; tokens in order, each once
-G11    first            frames are typed and bounded, peers authenticate
-G12    first            a failed check ends one request; the worker lives on
-=====  =======  ======
-==================================================================================================
+=====  ======  ===========  ===========================================================
+id     line    behind       what must hold
+=====  ======  ===========  ===========================================================
+G1     second  G2 G5 G6 G8  the advertised context fits every pool, after reserve
+G2     second  G1 G5 G6 G8  a refusal is a value of its own type: no tokens, no lease,
+                            no placeholder
+G3     first                only the receiver writes its pool: decode pulls and exports
+                            nothing
+G4     first                landing pages stay out of use until their last transfer is
+                            proven DONE
+G5     first                a page is accepted by the id that is expected here and by
+                            the digest of its own landed bytes
+G6     first                attention reads exactly what is proven to be there
+G7     first                every use of a page checks its pinned generation
+G8     second  G6           freed pages are overwritten with NaN before they are leased
+                            again
+G9     first                pages are reused inside a tenant only
+G10    first                one terminal answer; tokens in order, each once
+G11    first                frames are typed and bounded, peers authenticate
+G12    first                a failed check ends one request; the worker lives on
+=====  ======  ===========  ===========================================================
+
+A first line removed alone leads to a violation. A second line holds even with the guards removed that it
+stands behind; removed together with them it leads to a violation. `make ablation` shows both. G3 is a first
+line because a digest is taken once: what a peer writes into a decode pool after it, no seal can see.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,9 +56,9 @@ class Guard:
 
 
 GUARDS = (
-    Guard("G1", "g1_capacity", "second", ("G5", "G6")),
-    Guard("G2", "g2_refusal", "second", ("G5", "G6")),
-    Guard("G3", "g3_exports", "second", ("G5",)),
+    Guard("G1", "g1_capacity", "second", ("G2", "G5", "G6", "G8")),
+    Guard("G2", "g2_refusal", "second", ("G1", "G5", "G6", "G8")),
+    Guard("G3", "g3_exports", "first"),
     Guard("G4", "g4_proven", "first"),
     Guard("G5", "g5_seal", "first"),
     Guard("G6", "g6_extent", "first"),
