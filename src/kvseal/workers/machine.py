@@ -42,7 +42,7 @@ def build(settings: WorkerProcess, instance: InstanceId, transport: Transport, a
         model_digest=model_digest(settings.model),
     )
     pool: SourcePool | PrivatePool
-    if settings.role == "prefill":
+    if guards.g3_exports(settings.role):
         pool = SourcePool.create(settings.pool_pages, layout.page_bytes)
         transport.register(pool)
     else:
