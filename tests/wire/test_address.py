@@ -141,6 +141,10 @@ def test_release_removes_our_own_file_and_leaves_a_successors(directory: Path) -
     with place.listen():
         place.release()
         assert (directory / "s").exists()
+    (directory / "s").unlink()
+    (directory / "s").write_text("precious")
+    place.release()
+    assert (directory / "s").read_text() == "precious"
 
 
 def test_a_peer_of_our_own_user_passes_and_another_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,11 @@
 """Messages between two ends over a real socket: order, bounds, and how it ends."""
 
 import asyncio
+import traceback
 import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 from tests.wire.pairs import DECODE, GATEWAY, MIB, everything, serving, tokens, until
 
@@ -222,6 +224,18 @@ async def test_a_malformed_message_ends_the_connection_and_is_counted(
         assert ours.closed
         assert server.counters.malformed == 1
         assert await asyncio.to_thread(peer.receive) == b""
+        peer.close()
+
+
+async def test_what_a_peer_put_into_a_malformed_message_is_in_no_error(address: str, secret: bytes) -> None:
+    """G12: records without content. The decoder's own error quotes the value that it did not like."""
+    async with serving(address, secret) as server:
+        peer, ours = await server.raw()
+        peer.send(msgspec.msgpack.encode({"type": "Abort", "request": "r", "code": "words of a prompt"}))
+        with pytest.raises(ConnectionLost) as caught:
+            await ours.receive()
+        assert "words of a prompt" not in "".join(traceback.format_exception(caught.value))
+        assert caught.value.__context__ is None
         peer.close()
 
 

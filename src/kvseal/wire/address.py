@@ -60,7 +60,8 @@ class UnixAddress:
     def release(self) -> None:
         """Removes the socket file. For the process that served it, when it serves no more."""
         with suppress(FileNotFoundError, AddressRefused), self._locked_directory():
-            if not self._is_served():  # a successor's is left alone
+            # A successor's socket is left alone, and so is whatever else was put there.
+            if stat.S_ISSOCK(os.lstat(self.path).st_mode) and not self._is_served():
                 os.unlink(self.path)
 
     def listen(self) -> socket.socket:

@@ -76,13 +76,15 @@ class Connection:
             self._stream.resume_reading()
         try:
             return decode(body)
-        except ProtocolError as error:
-            self._stream.counters.malformed += 1
-            self._inbox.clear()  # whatever comes after it is not to be trusted either
-            self._unread_bytes = 0
-            self._end = f"the peer sent a malformed message of {len(body)} bytes"
-            self._stream.fail(error)
-            raise ConnectionLost(self._end) from error
+        except ProtocolError:
+            pass  # its text may quote what the peer sent: not for a log, and as long as the peer likes
+        self._stream.counters.malformed += 1
+        self._inbox.clear()  # whatever comes after it is not to be trusted either
+        self._unread_bytes = 0
+        lost = ConnectionLost(f"the peer sent a malformed message of {len(body)} bytes")
+        self._end = str(lost)
+        self._stream.fail(lost)
+        raise lost
 
     def close(self) -> None:
         """Ends the connection. What was sent still goes out, if the peer takes it in ``linger_seconds``."""
