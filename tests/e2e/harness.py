@@ -125,8 +125,10 @@ def serving(
             served = Served(server, loop)
             if wait:
                 call(server.wait_ready(PATIENCE_S))
-            yield served
-            served.http.close()
+            try:
+                yield served
+            finally:
+                served.http.close()
         finally:
             call(context.__aexit__(None, None, None))
     finally:

@@ -29,7 +29,7 @@ SECRET = (
 
 def plant(served: Served) -> None:
     """Tenant A talks about its own affairs, within what prefill holds."""
-    answer = chat(served, SECRET * 19 + "Repeat the name of the patient and the delivery code.", 16)
+    answer = chat(served, SECRET * 16 + "Repeat the name of the patient and the delivery code.", 16)
     assert answer.status_code == 200, answer.text
     assert 850 < answer.json()["usage"]["prompt_tokens"] <= 1024
 

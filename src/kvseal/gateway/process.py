@@ -85,8 +85,8 @@ async def run(settings: GatewayProcess, secret: bytes) -> int:
 
 def main(prepare: Callable[[GatewayProcess], None] = refuse_faults) -> None:
     """Entry point; does not return. ``prepare`` sees the settings before anything else happens."""
-    path, secret_fd = parse_arguments("python -m kvseal.gateway")
-    die_with_parent()
+    path, secret_fd, parent = parse_arguments("python -m kvseal.gateway")
+    die_with_parent(parent)
     status = EXIT_REFUSED
     try:
         settings = read_settings(path, GatewayProcess)

@@ -15,13 +15,12 @@ EXIT_RESTART = 75  # must be started again (EX_TEMPFAIL)
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int) -> None:
     """Have the kernel end this process when its supervisor dies, whatever it dies of: no orphan keeps a
     pool.
     """
-    parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died in between
+    if os.getppid() != parent:  # it died before we could ask
         sys.exit(EXIT_RESTART)
 
 
@@ -70,12 +69,13 @@ def on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         loop.add_signal_handler(number, stop.set)
 
 
-def parse_arguments(program: str) -> tuple[Path, int]:
-    """Settings file and descriptor of the cluster secret, from argv: nothing else comes in there."""
+def parse_arguments(program: str) -> tuple[Path, int, int]:
+    """Settings file, descriptor of the cluster secret, and the supervisor's pid, from argv: nothing else."""
     parser = argparse.ArgumentParser(program, description="Started by `kvseal serve`, not by hand.")
     parser.add_argument("--settings", type=Path, required=True, help="JSON file written by the supervisor")
     parser.add_argument(
         "--secret-fd", type=int, required=True, help="inherited descriptor of the cluster secret"
     )
+    parser.add_argument("--parent", type=int, required=True, help="process id of the supervisor")
     arguments = parser.parse_args()
-    return arguments.settings, arguments.secret_fd
+    return arguments.settings, arguments.secret_fd, arguments.parent

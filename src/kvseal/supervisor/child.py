@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -30,6 +31,7 @@ class Command:
         return [
             *(sys.executable, "-m", self.module),
             *("--settings", str(self.settings), "--secret-fd", str(self.secret_fd)),
+            *("--parent", str(os.getpid())),
         ]
 
 
@@ -41,6 +43,7 @@ class Child:
     def __init__(self, command: Command, on_refused: Callable[[str], None]) -> None:
         self.command = command
         self.restarts = 0
+        self.last_status = 0
         self._on_refused = on_refused
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -73,6 +76,7 @@ class Child:
             delay_s = _DELAYS_S[min(failures, len(_DELAYS_S) - 1)]
             failures += 1
             self.restarts += 1
+            self.last_status = status
             _log.warning("%s ended with status %d, is started again in %g s", command.name, status, delay_s)
             await asyncio.sleep(delay_s)
 

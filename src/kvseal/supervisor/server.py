@@ -30,6 +30,7 @@ from kvseal.wire import make_secret, secret_descriptor
 _POLL_S = 0.1
 _START_PATIENCE_S = 300.0
 _KILL_MARGIN_S = 5.0
+_START_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,12 @@ class Server:
                     raise StartRefused(str(status["refused"]))
             if self.refused is not None:
                 raise StartRefused(self.refused)
+            for child in self.children:
+                if child.restarts >= _START_TRIES:
+                    raise StartRefused(
+                        f"{child.command.name} ended {child.restarts} times before the server was ready, at last with "
+                        f"status {child.last_status}; its log is above"
+                    )
             await asyncio.sleep(_POLL_S)
         raise StartRefused(f"not ready within {patience_s:g} s: {why}")
 

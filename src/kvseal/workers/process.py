@@ -122,8 +122,8 @@ async def run(settings: WorkerProcess, secret: bytes, wrap: Wrap) -> int:
 
 def main(prepare: Callable[[WorkerProcess], Wrap] = refuse_faults) -> None:
     """Entry point; does not return. ``prepare`` sees the settings before anything else happens."""
-    path, secret_fd = parse_arguments("python -m kvseal.workers")
-    die_with_parent()
+    path, secret_fd, parent = parse_arguments("python -m kvseal.workers")
+    die_with_parent(parent)
     status = EXIT_REFUSED
     try:
         settings = read_settings(path, WorkerProcess)
