@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tests.simulation.faults import Fault
-from tests.simulation.oracle import Request, on_concluded, on_delivered, request_of
+from tests.simulation.oracle import Request, Violation, on_concluded, on_delivered, request_of
 from tests.simulation.setup import Ask
 from tests.simulation.trace import ended
 
@@ -63,7 +63,10 @@ class Clients:
         request = world.requests[name]
         if world.trace:
             world.note(request.ask.tenant, f"is given {name}: {', '.join(map(str, tokens))}")
-        on_delivered(world.ledger, request, tokens)
+        try:
+            on_delivered(world.ledger, request, tokens)
+        except Violation as found:
+            world.found(found)
         world.count("tokens delivered", len(tokens))
         if request.first_s < 0:
             request.first_s = world.agenda.now
@@ -82,7 +85,10 @@ class Clients:
         request = world.requests[name]
         if world.trace:
             world.note(request.ask.tenant, f"is told {name}: {ended(end)}")
-        on_concluded(request, end, world.agenda.now)
+        try:
+            on_concluded(request, end, world.agenda.now)
+        except Violation as found:
+            world.found(found)
         kind = type(end).__name__
         world.count(f"ended {kind.lower()}")
         if not isinstance(end, Finished):

@@ -7,6 +7,7 @@ name.
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from tests.simulation.ledger import TAINTED, Ledger
 from tests.simulation.setup import Ask
@@ -28,6 +29,9 @@ class Kind(Enum):
     PAGES = "pages"  # a page was lost (F17)
     STUCK = "stuck"  # something did not end in bounded time
     CRASH = "crash"  # the core found itself in a state that must not be
+
+
+EVERY_KIND: Final = frozenset(Kind)
 
 
 class Violation(Exception):  # noqa: N818 (named for what happened)

@@ -93,9 +93,9 @@ class Process:
     def _decode_message(self, core: DecodeCore, sender: InstanceId, message: AnyMessage) -> None:
         effects = self.world.guarded(self, core.on_message, self.now, sender, message)
         if isinstance(message, Manifest | PrefillEnded):
-            on_checked(effects)
+            self._judge(effects)
         if isinstance(message, Abort) and self.alive and message.request in core._jobs:
-            raise Violation(Kind.ABORT, f"{message.request} goes on at {self.name} after its abort")
+            self.world.found(Violation(Kind.ABORT, f"{message.request} goes on at {self.name} after its abort"))
         self.carry_out(effects)
 
     def on_connected(self, other: "Process") -> None:
@@ -122,7 +122,7 @@ class Process:
         """A read ended."""
         assert isinstance(self.core, DecodeCore)
         effects = self.world.guarded(self, self.core.on_pull_ended, self.now, transfer, outcome, "simulated")
-        on_checked(effects)
+        self._judge(effects)
         self.carry_out(effects)
 
     def on_pull_refused(self, transfer: int) -> None:
@@ -136,12 +136,18 @@ class Process:
             return
         assert not isinstance(self.core, GatewayCore)
         effects = self.world.guarded(self, self.core.on_digested, self.now, job, seals)
-        on_checked(effects)
+        self._judge(effects)
         self.carry_out(effects)
 
     def on_tick(self) -> None:
         """Time passed."""
         self.carry_out(self.world.guarded(self, self.core.on_tick, self.now))
+
+    def _judge(self, effects: list[Effect]) -> None:
+        try:
+            on_checked(effects)
+        except Violation as found:
+            self.world.found(found)
 
     def _dial(self, peers: Peers) -> None:
         for hello in peers.prefill:
@@ -209,6 +215,9 @@ class Process:
         if plan is None:
             return
         self.ahead = plan
+        if self.world.trace:
+            entries = ", ".join(f"{e.key.request}/{e.key.attempt}@{e.slice.start}" for e in plan.entries)
+            self.world.note(self.name, f"plans a pass over {entries}")
         for entry in plan.entries:
             self.world.touch_key(entry.key)
         if self.running is None:
@@ -244,7 +253,8 @@ class Process:
             return
         self.running = plan
         if world.trace:
-            world.note(self.name, "pass over " + ", ".join(f"{e.key.request}@{e.slice.start}" for e in plan.entries))
+            entries = ", ".join(f"{e.key.request}/{e.key.attempt}@{e.slice.start}" for e in plan.entries)
+            world.note(self.name, f"begins a pass over {entries}")
         if world.reads.straying:
             world.reads.stray(self, {page for entry in plan.entries for page in entry.slice.table.pages})
         length = world.rng.random() * world.pace.step_s

@@ -120,6 +120,8 @@ class Reads:
     def end(self, reading: Reading) -> None:
         """The transport says that it no longer works on this read."""
         reader = reading.reader
+        if reading.outcome is Outcome.DONE:  # said after the last byte
+            self.straying = [(r, p) for r, p in self.straying if r is not reading]
         if not reader.alive:
             return
         if self.world.trace:

@@ -102,6 +102,7 @@ class Cluster:
     queue_timeout_s: float = 30.0
     hold_s: float = 30.0
     resend_s: float = 1.0
+    waits_for: tuple[int, int] | None = None  # prefill and decode workers at start; None: all there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class Setup:
     suppress: frozenset[tuple[Fault, int]] = frozenset()
     heal_s: float = 3.0
     codec: bool = False  # messages go through the bytes of the wire
+    salt: int = 0  # other draws for the same world: shrinking tries some
 
     @property
     def kinds(self) -> tuple[Fault, ...]:

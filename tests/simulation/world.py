@@ -18,7 +18,7 @@ from tests.simulation.agenda import Agenda
 from tests.simulation.clients import Clients
 from tests.simulation.faults import Dice, Fault
 from tests.simulation.ledger import Ledger, Pool
-from tests.simulation.oracle import Kind, Request, Violation
+from tests.simulation.oracle import EVERY_KIND, Kind, Request, Violation
 from tests.simulation.process import Process
 from tests.simulation.reads import Reads
 from tests.simulation.setup import PAGE_SIZE, Ask, Pace, Setup, prompt_of
@@ -50,21 +50,27 @@ class Report:
     counts: Counter[str]
     events: int
     trace: Trace | None
+    fired: tuple[tuple[Fault, int], ...]
 
 
 class World:
-    """See the module's text. ``tolerant``: a core that raises only costs the process its life (ablation)."""
+    """See the module's text. Violations of a kind that is not ``judged`` are counted only (ablation): a core
+    that raises, for example, then costs its process the life and no more.
+    """
 
-    def __init__(self, setup: Setup, trace: Trace | None = None, *, tolerant: bool = False) -> None:
+    def __init__(
+        self, setup: Setup, trace: Trace | None = None, judged: frozenset[Kind] = EVERY_KIND
+    ) -> None:
         self.setup = setup
         self.pace = setup.pace
         self.trace = trace
-        self.tolerant = tolerant
+        self.judged = judged
         self.layout = LAYOUT
         self.counts: Counter[str] = Counter()
         self.agenda = Agenda()
-        self.rng = Random(setup.seed * 4 + 2)
-        self.dice = Dice(Random(setup.seed * 4 + 3), setup.rates, setup.suppress)
+        salt = setup.salt << 64
+        self.rng = Random(setup.seed * 4 + 2 + salt)
+        self.dice = Dice(Random(setup.seed * 4 + 3 + salt), setup.rates, setup.suppress)
         self.ledger = Ledger()
         self.wire = Wire(self)
         self.reads = Reads(self)
@@ -115,7 +121,7 @@ class World:
     def _core(self, role: Role, hello: Hello, pages: int) -> DecodeCore | PrefillCore | GatewayCore:
         c = self.setup.cluster
         if role == "gateway":
-            waits = (len(c.prefill_pages), len(c.decode_pages))
+            waits = c.waits_for or (len(c.prefill_pages), len(c.decode_pages))
             return GatewayCore(GatewayConfig(c.context, *waits, resend_s=c.resend_s, max_open=c.max_open))
         if role == "prefill":
             prefill = PrefillConfig(
@@ -223,11 +229,15 @@ class World:
             return call(*args)
         except (InvariantViolation, AssertionError, LookupError, ValueError, TypeError) as error:
             what = f"{process.name}: {type(error).__name__} {error} in {call.__name__}"
-            if not self.tolerant:
-                raise Violation(Kind.CRASH, what) from error
-            self.count("core raised")
+            self.found(Violation(Kind.CRASH, what), error)
             self.crash(process, what)
             return None
+
+    def found(self, violation: Violation, cause: Exception | None = None) -> None:
+        """A promise was broken. Ends the run, unless this kind is not judged here."""
+        if violation.kind in self.judged:
+            raise violation from cause
+        self.count(f"violation {violation.kind.value}")
 
     def _tick(self) -> None:
         for process in list(self.processes.values()):
@@ -255,7 +265,9 @@ class World:
         self.run_until_idle()
         for request in probes:
             if not isinstance(request.end, Finished):
-                raise Violation(Kind.STUCK, f"after the faults {request.ask.name} ended as {request.end}")
+                self.found(
+                    Violation(Kind.STUCK, f"after the faults {request.ask.name} ended as {request.end}")
+                )
         self.check_pages()
 
     def heal(self) -> None:
@@ -276,7 +288,10 @@ class World:
         self._interval_s = 0.05
         while len(self.agenda) > 1 or self.busy():
             if self.agenda.now > until:
-                raise Violation(Kind.STUCK, f"not idle after {PATIENCE_S:g} s: {', '.join(self.busy())}")
+                self.found(
+                    Violation(Kind.STUCK, f"not idle after {PATIENCE_S:g} s: {', '.join(self.busy())}")
+                )
+                return
             self.agenda.run_until(self.agenda.now + max(0.2, self._interval_s))
 
     def busy(self) -> list[str]:
@@ -300,7 +315,7 @@ class World:
     def _probe(self) -> list[Request]:
         probes = []
         for slot, worker in enumerate(w for w in self.workers.values() if w.role == "decode"):
-            sources = [w for w in self.workers.values() if w.role == "prefill"]
+            sources = [w for w in self.workers.values() if w.role == "prefill" and w.alive]
             ask = Ask(f"probe{slot}", 0.0, "zoe", prompt_of(7 + slot, PAGE_SIZE + 2), 2)
             self.clients.ask(ask, worker.instance, sources[slot % len(sources)].instance)
             probes.append(self.requests[RequestId(ask.name)])
@@ -315,17 +330,20 @@ class World:
             try:
                 core.pool.check()
             except InvariantViolation as error:
-                raise Violation(Kind.PAGES, f"{process.name}: {error}") from error
+                self.found(Violation(Kind.PAGES, f"{process.name}: {error}"), error)
             beat, bound = core.heartbeat(), self.setup.cluster.quarantine_pages
             if beat.leased_pages != beat.counters["cached_pages"]:
-                raise Violation(Kind.PAGES, f"{process.name} is idle and {beat.leased_pages} pages are leased")
+                self.found(
+                    Violation(Kind.PAGES, f"{process.name} is idle and {beat.leased_pages} pages are leased")
+                )
             if beat.quarantined_pages > bound:
-                raise Violation(Kind.PAGES, f"{process.name}: {beat.quarantined_pages} quarantined, bound {bound}")
+                text = f"{process.name}: {beat.quarantined_pages} pages quarantined, the bound is {bound}"
+                self.found(Violation(Kind.PAGES, text))
 
 
-def simulate(setup: Setup, *, traced: bool = False, tolerant: bool = False) -> Report:
+def simulate(setup: Setup, *, traced: bool = False, judged: frozenset[Kind] = EVERY_KIND) -> Report:
     """Run a Setup. Never raises for what it finds."""
-    world = World(setup, Trace() if traced else None, tolerant=tolerant)
+    world = World(setup, Trace() if traced else None, judged)
     violation = None
     try:
         world.run()
@@ -333,4 +351,5 @@ def simulate(setup: Setup, *, traced: bool = False, tolerant: bool = False) -> R
         violation = found
         world.note("oracle", f"VIOLATION {found}")
     world.counts.update({f"fault {fault.name}": hits for fault, hits in world.dice.hits.items()})
-    return Report(setup, violation, world.counts, world.agenda.ran, world.trace)
+    fired = tuple(world.dice.fired)
+    return Report(setup, violation, world.counts, world.agenda.ran, world.trace, fired)
