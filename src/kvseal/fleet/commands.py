@@ -1,5 +1,8 @@
 """Launch commands in any file: finds out what the file is and reads its servers."""
 
+import re
+from typing import Final
+
 from kvseal.fleet.facts import Note, Server
 from kvseal.fleet.invocations import Invocation, find_launch, server_of
 from kvseal.fleet.manifests import (
@@ -27,7 +30,10 @@ def commands_in(name: str, text: str) -> tuple[list[Server], list[Note]]:
     """The same for text that is already at hand (`launch_command` of a live server)."""
     servers: list[Server] = []
     notes: list[Note] = []
-    for invocation in _invocations(name, text):
+    invocations = _invocations(name, text)
+    if invocations is None:
+        return [], [Note("broken-manifest", name)]
+    for invocation in invocations:
         server, trouble = server_of(invocation)
         notes += trouble
         if server is not None:
@@ -37,7 +43,13 @@ def commands_in(name: str, text: str) -> tuple[list[Server], list[Note]]:
     return servers, notes
 
 
-def _invocations(name: str, text: str) -> list[Invocation]:
+# Templates and broken files of these kinds must not be read as scripts: flags on the next lines would be
+# missed.
+_MANIFEST: Final = re.compile(r"^\s{0,20}(?:services|apiVersion|kind|containers)\s*:", re.MULTILINE)
+
+
+def _invocations(name: str, text: str) -> list[Invocation] | None:
+    """None for a manifest that cannot be read."""
     if looks_like_unit(text):
         return read_unit(name, text)
     if looks_like_dockerfile(text):
@@ -45,4 +57,4 @@ def _invocations(name: str, text: str) -> list[Invocation]:
     manifest = read_yaml(name, text)
     if manifest is not None:
         return [one for one in manifest if find_launch(one.argv) is not None or one.image is not None]
-    return read_shell(name, text)
+    return None if _MANIFEST.search(text) else read_shell(name, text)

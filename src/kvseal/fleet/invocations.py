@@ -47,7 +47,7 @@ _LAUNCHERS: Final = (
     (("dynamo.vllm",), "vllm"),
     (("kvseal", "serve"), "kvseal"),
 )
-_OPEN_ENDED: Final = re.compile(r"\$(?:@|\*|\{@|\{\*|[A-Za-z_{(])|`")
+_OPEN_ENDED: Final = re.compile(r"\$(?:@|\*|\{@|\{\*|[A-Za-z_{(]|$)|`")
 _NEAR_PREFIXES: Final = ("--disagg", "--kv-", "--max-total", "--context", "--page", "--enable-kv")
 # Flags of the same families that carry no fact of ours: not to be called unknown.
 _OTHER_KNOWN: Final = frozenset(
