@@ -6,12 +6,11 @@
 Two processes: the source exports a sealed pool, this one pulls it, page by page in random order. The ways
 take turns, A B C A B C …, so that whatever else the machine does hits all of them:
 
-    copy     one memcpy of as many bytes, private memory to private memory: numpy.copyto
-    batch    pull + verify: one read of all pages, one native call; then the seal of every page is taken and
-    compared chunks   pull + verify: reads of at most --chunk-kib; the seals of each are taken after its
-    DONE, by the thread that
-             reports the end, while the pages are still in its cache
-    seal     no transfer: only the seals of the landed pages
+    copy   one memcpy of as many bytes, private memory to private memory: numpy.copyto
+    batch  pull + verify: one read of all pages, one native call; then every page's seal is taken and compared
+    parts  pull + verify: reads of at most --part-mib; the seals of each are taken after its DONE, while the
+           transport's thread copies the next one
+    seal   no transfer: only the seals of the landed pages
 
 Ratios are speeds relative to `copy`, medians over the rounds, with a 95 % bootstrap interval of the median.
 `floor` is what one thread could reach at best: a copy, and one digest at the speed that it has on 1 MiB in
@@ -51,17 +50,17 @@ SOURCE, READER = InstanceId(b"bench-source----"), InstanceId(b"bench-reader----"
 MAX_BYTES = 512 << 20
 ROUND_BYTES = 16 << 20  # smaller cases are repeated within a round until they moved this much
 POOL_BYTES = 128 << 20  # at least: several times the cache
-WAYS = ("copy", "batch", "chunks", "seal")
+WAYS = ("copy", "batch", "parts", "seal")
 
 
 class Case(NamedTuple):
     """How many pages are pulled at a time
 
-    and how many of them by one read where they are pulled in chunks.
+    and how many of them by one read where they are pulled in parts.
     """
 
     pages: int
-    chunk_pages: int
+    part_pages: int
 
 
 class Row(NamedTuple):
@@ -72,10 +71,10 @@ class Row(NamedTuple):
     repeats: int
     copy: float
     batch: float
-    chunks: float
+    parts: float
     seal: float
     batch_ratio: tuple[float, float, float]
-    chunks_ratio: tuple[float, float, float]
+    parts_ratio: tuple[float, float, float]
     floor: float
 
 
@@ -134,28 +133,17 @@ class Pull:
         self.landing = PrivatePool.create(pool_pages, page_bytes)
         self.landing.array[:] = 0
         self.turn = itertools.cycle(range(0, pool_pages - case.pages + 1, case.pages))
-        self.verify_when_woken = False
-        self.left = 0
-        self.done = threading.Event()
-        self.transport = ShmTransport(SECRET, READER, self._woken, directory)
+        self.woken = threading.Event()
+        self.transport = ShmTransport(SECRET, READER, self.woken.set, directory)
         self.transport.register_landing(self.landing)
 
     def batch(self) -> None:
         """One read, then all seals."""
-        first = next(self.turn)
-        self._start(verify_when_woken=False, reads=1)
-        self._read(first, self.case.pages)
-        self.done.wait()
-        self.verify(first, self.case.pages)
+        self._pull(self.case.pages)
 
-    def chunks(self) -> None:
-        """Many reads, each verified after its own DONE by the thread that reports it."""
-        first = next(self.turn)
-        starts = range(first, first + self.case.pages, self.case.chunk_pages)
-        self._start(verify_when_woken=True, reads=len(starts))
-        for start in starts:
-            self._read(start, min(self.case.chunk_pages, first + self.case.pages - start))
-        self.done.wait()
+    def parts(self) -> None:
+        """Several reads in flight, each verified after its own DONE."""
+        self._pull(self.case.part_pages)
 
     def seals(self) -> None:
         """Of what landed before."""
@@ -169,28 +157,22 @@ class Pull:
             if seal_of(array[page], identity) != seal:
                 raise AssertionError(f"page {page} does not have its seal")
 
-    def _read(self, first: int, pages: int) -> None:
-        part = slice(first, first + pages)
-        self.transport.read(SOURCE, first, self.order[part], self.places[part])
-
-    def _start(self, *, verify_when_woken: bool, reads: int) -> None:
-        self.verify_when_woken = verify_when_woken
-        self.left = reads
-        self.done.clear()
-
-    def _woken(self) -> None:
-        for end in self.transport.poll():
-            if end.outcome is not Outcome.DONE:
-                raise AssertionError(end.detail)
-            if self.verify_when_woken:
-                self.verify(end.transfer, self._length_of(end.transfer))
-            self.left -= 1
-        if not self.left:
-            self.done.set()
-
-    def _length_of(self, start: int) -> int:
-        offset = start % self.case.pages
-        return min(self.case.chunk_pages, self.case.pages - offset)
+    def _pull(self, pages_each: int) -> None:
+        first = next(self.turn)
+        end = first + self.case.pages
+        left = 0
+        for start in range(first, end, pages_each):
+            part = slice(start, min(start + pages_each, end))
+            self.transport.read(SOURCE, start, self.order[part], self.places[part])
+            left += 1
+        while left:
+            self.woken.wait()
+            self.woken.clear()
+            for ended in self.transport.poll():
+                if ended.outcome is not Outcome.DONE:
+                    raise AssertionError(ended.detail)
+                self.verify(ended.transfer, min(pages_each, end - ended.transfer))
+                left -= 1
 
 
 # --- measuring --------------------------------------------------------------------------------------------
@@ -240,7 +222,7 @@ def measure(page_bytes: int, case: Case, rounds: int) -> Row:
         repeats=repeats,
         **{name: float(total / 1e9 / np.median(values)) for name, values in times.items()},
         batch_ratio=interval(times["copy"] / times["batch"]),
-        chunks_ratio=interval(times["copy"] / times["chunks"]),
+        parts_ratio=interval(times["copy"] / times["parts"]),
         floor=copy_seconds / (copy_seconds + total / digest_in_cache()),
     )
 
@@ -258,7 +240,7 @@ def take_turns(pull: Pull, total: int, rounds: int, repeats: int) -> dict[str, N
     ways: dict[str, Callable[[], object]] = {
         "copy": plain_copy,
         "batch": pull.batch,
-        "chunks": pull.chunks,
+        "parts": pull.parts,
         "seal": pull.seals,
     }
     for way in ways.values():
@@ -301,25 +283,25 @@ def main() -> None:
     )
     parser.add_argument("--pages", default="1,10,100,1000,10000")
     parser.add_argument("--pairs", type=int, default=30)
-    parser.add_argument("--chunk-kib", type=int, default=1024)
+    parser.add_argument("--part-mib", type=int, default=8)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     here = machine()
     print(", ".join(f"{name} {value}" for name, value in here.items()))
     print(f"{options.pairs} rounds; GB/s; ratio to copy [95 % interval]")
-    print(f"{'page':>9} {'pages':>6} {'copy':>6} {'batch':>6} {'chunks':>6} {'seal':>6}", end="")
-    print(f"  {'batch / copy':<19} {'chunks / copy':<19} floor")
+    print(f"{'page':>9} {'pages':>6} {'copy':>6} {'batch':>6} {'parts':>6} {'seal':>6}", end="")
+    print(f"  {'batch / copy':<19} {'parts / copy':<19} floor")
     rows: list[Row] = []
     for kib, pages in itertools.product(options.page_kib.split(","), options.pages.split(",")):
         page_bytes = int(kib) << 10
         if page_bytes * int(pages) > MAX_BYTES:
             continue
-        case = Case(int(pages), max(1, (options.chunk_kib << 10) // page_bytes))
+        case = Case(int(pages), max(1, (options.part_mib << 20) // page_bytes))
         row = measure(page_bytes, case, options.pairs)
         rows.append(row)
         speeds = " ".join(f"{getattr(row, name):6.1f}" for name in WAYS)
         print(f"{kib:>5} KiB {pages:>6} {speeds}", end="")
-        print(f"  {shown(row.batch_ratio):<19} {shown(row.chunks_ratio):<19} {row.floor:.2f}", flush=True)
+        print(f"  {shown(row.batch_ratio):<19} {shown(row.parts_ratio):<19} {row.floor:.2f}", flush=True)
     if options.json:
         options.json.write_text(
             json.dumps({"machine": here, "rows": [row._asdict() for row in rows]}, indent=2)
