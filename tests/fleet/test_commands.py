@@ -70,9 +70,7 @@ def test_environment_of_the_command_counts_and_the_rest_is_unknown() -> None:
 
 
 def test_docker_run_has_its_own_environment() -> None:
-    server = one(
-        f"docker run --gpus all -e SGLANG_USE_PICKLE_IPC=0 -p 8998:8998 lmsysorg/sglang:v0.5.20-cu126 {LAUNCH}"
-    )
+    server = one(f"docker run -e SGLANG_USE_PICKLE_IPC=0 -p 8998:8998 lmsysorg/sglang:v0.5.20-cu126 {LAUNCH}")
     assert server.values(Key.VERSION) == ("0.5.20",)
     assert server.values(Key.PICKLE_IPC) == (False,)
     assert server.values(Key.FAILURE_PROB) == (None,)
@@ -135,7 +133,8 @@ def test_billion_laughs_are_refused() -> None:
 
 def test_a_broken_manifest_is_not_read_as_a_script() -> None:
     """Its flags stand on lines of their own; half of them would look like a server without disaggregation."""
-    text = f"services:\n  x: {{{{ .Values }}}}\n    command: >\n      {LAUNCH}\n      --disaggregation-mode decode\n"
+    command = f"    command: >\n      {LAUNCH}\n      --disaggregation-mode decode\n"
+    text = f"services:\n  x: {{{{ .Values }}}}\n{command}"
     assert commands_in("f", text) == ([], [Note("broken-manifest", "f")])
 
 

@@ -158,8 +158,8 @@ _NOTES: Final = {
     ),
     "no-known-command": Text("starts no server that is known here", "startet keinen hier bekannten Server"),
     "broken-manifest": Text(
-        "looks like a manifest or a template and is not valid YAML; render it first (helm template, kustomize build)",
-        "sieht nach Manifest oder Vorlage aus und ist kein gültiges YAML; erst erzeugen (helm template, kustomize build)",
+        "looks like a manifest or a template and is not valid YAML; render it first (helm template)",
+        "sieht nach Manifest oder Vorlage aus und ist kein gültiges YAML; erst erzeugen (helm template)",
     ),
     "no-known-package": Text("names no package that is known here", "nennt kein hier bekanntes Paket"),
     "no-variables": Text("sets no variables", "setzt keine Variablen"),

@@ -51,7 +51,7 @@ class _Endpoint:
         if not (optional and answer.status == httpx.codes.NOT_FOUND):
             self.notes.append(Note(answer.problem, self._base + path, answer.detail))
         # One that does not answer at all is not asked four more times.
-        self.dead = answer.status == 0
+        self.dead = answer.status == 0 or answer.problem == "times-out"
         return None
 
     def json(self, path: str, *, optional: bool = False) -> dict[str, Any] | None:
@@ -78,7 +78,10 @@ def read_endpoint(
     url: str, headers: dict[str, str] | None = None, limits: Limits | None = None
 ) -> tuple[list[Server], list[Note]]:
     """Facts of one server. `headers` may hold an Authorization; it goes to this origin only."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+    except ValueError:  # half an IPv6 address
+        return [], [Note("bad-url", url[:200])]
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         return [], [Note("bad-url", url[:200])]
     host = parts.netloc.rsplit("@", 1)[-1]  # a password in the URL is not printed

@@ -90,6 +90,7 @@ _SECRET: Final = re.compile(
     (?:bearer\s+)? (?!None\b|null\b|true\b|false\b|\*\*\*) ('[^']*'|"[^"]*"|[^\s,;)}'"]+)"""
 )
 _EXCERPT_CHARS: Final = 200
+_EVIDENCE_CHARS: Final = 4000
 
 
 def redact(text: str) -> str:
@@ -114,7 +115,7 @@ class Source:
 
 def source(kind: str, name: str, line: int | None, text: str) -> Source:
     """A `Source` whose text is safe to print."""
-    clean = "".join(char if char.isprintable() else " " for char in redact(text))
+    clean = "".join(char if char.isprintable() else " " for char in redact(text[:_EVIDENCE_CHARS]))
     clean = " ".join(clean.split())
     return Source(
         kind, name, line, clean if len(clean) <= _EXCERPT_CHARS else clean[: _EXCERPT_CHARS - 1] + "…"
