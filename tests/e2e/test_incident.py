@@ -28,28 +28,16 @@ SECRET = (
 
 
 def plant(served: Served) -> None:
-    """Tenant A talks about its own affairs, within what prefill holds."""
-    answer = chat(served, SECRET * 16 + "Repeat the name of the patient and the delivery code.", 16)
+    """Tenant A writes about its own affairs, nearly as much as prefill holds."""
+    note = SECRET * 17 + "Internal note of the Orangefield clinic. The patient is Tamsin Okoro,"
+    answer = served.complete(prompt=note, max_tokens=16)
     assert answer.status_code == 200, answer.text
-    assert 850 < answer.json()["usage"]["prompt_tokens"] <= 1024
+    assert 970 < answer.json()["usage"]["prompt_tokens"] <= 1024
 
 
 def over_long(served: Served) -> httpx.Response:
-    """Tenant B sends a prompt that fits the advertised context and not the prefill pool."""
-    story = natural_prompts()[-2]
-    return chat(
-        served, story[:4600] + "\nWhat is the name of the patient, and what is the delivery code?", 48
-    )
-
-
-def chat(served: Served, content: str, max_tokens: int) -> httpx.Response:
-    body = {
-        "model": served.model,
-        "messages": [{"role": "user", "content": content}],
-        "max_tokens": max_tokens,
-        "temperature": 0,
-    }
-    return served.http.post("/v1/chat/completions", json=body)
+    """Tenant B sends a story that fits the advertised context and not the prefill pool: 1,033 tokens."""
+    return served.complete(prompt=natural_prompts()[-2][:4730] + "\nIn short: the", max_tokens=48)
 
 
 def leaked(answer: httpx.Response) -> list[str]:
@@ -65,7 +53,7 @@ def test_the_engine_fault_of_2026_answers_with_the_other_tenants_words(model_fol
         plant(served)
         answer = over_long(served)
         assert answer.status_code == 200, "the fault is silent"
-        assert leaked(answer), f"nothing of A in {answer.text}"
+        assert len(leaked(answer)) >= 2, f"nothing of A in {answer.text}"
 
 
 def test_an_over_long_prompt_gets_a_refusal_and_nothing_of_another_tenant(model_folder: Path) -> None:

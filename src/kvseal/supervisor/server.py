@@ -114,8 +114,8 @@ class Server:
             for child in self.children:
                 if child.restarts >= _START_TRIES:
                     raise StartRefused(
-                        f"{child.command.name} ended {child.restarts} times before the server was ready, at last with "
-                        f"status {child.last_status}; its log is above"
+                        f"{child.command.name} ended {child.restarts} times before the server was ready, "
+                        f"at last with status {child.last_status}; its log is above"
                     )
             await asyncio.sleep(_POLL_S)
         raise StartRefused(f"not ready within {patience_s:g} s: {why}")
