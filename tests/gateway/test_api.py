@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.gateway.fake import FakeBackend
+from tests.gateway.fake import FakeBackend, FakeStream
 
 from kvseal.core.errors import Code
 from kvseal.core.ids import TenantId
@@ -406,6 +406,17 @@ async def test_a_mistake_of_ours_is_a_500_and_an_abort(
     assert backend.last.aborted == [Code.INTERNAL_ERROR]
     assert "What now?" not in caplog.text
     assert "request0" in str([vars(record) for record in caplog.records])
+
+
+async def test_an_abort_that_fails_takes_no_answer_away(
+    client: httpx.AsyncClient, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(FakeStream, "abort", broken)
+    backend.script = lambda _: [RuntimeError("broken too")]
+    error(await client.post(CHAT_PATH, json=CHAT), 500, Code.INTERNAL_ERROR)
 
 
 async def test_an_answer_without_an_end_is_a_500(client: httpx.AsyncClient, backend: FakeBackend) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gateway.fake import SPECIAL, tiny_tokenizer
 from tokenizers import decoders, models
@@ -25,6 +25,7 @@ def pieces_of(decode: Decode, ids: Sequence[int], prompt_end: Sequence[int] = ()
     return [*(detokenizer.push(token) for token in ids), detokenizer.flush()]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_text_comes_whole_and_without_placeholders(text: str) -> None:
     ids = TINY.encode(text, add_special_tokens=False).ids
@@ -33,6 +34,7 @@ def test_text_comes_whole_and_without_placeholders(text: str) -> None:
     assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, TINY.get_vocab_size() - 1), max_size=40))
 def test_any_tokens_give_the_text_of_the_whole(ids: list[int]) -> None:
     """Also invalid UTF-8, special tokens in between, and a character that is never completed."""
@@ -42,6 +44,7 @@ def test_any_tokens_give_the_text_of_the_whole(ids: list[int]) -> None:
         assert "".join(pieces) == whole
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=20), st.text(max_size=20))
 def test_an_answer_that_goes_on_in_mid_text(prompt: str, answer: str) -> None:
     before = TINY.encode(prompt, add_special_tokens=False).ids
@@ -104,6 +107,7 @@ def test_a_continued_text_keeps_the_space_of_its_first_word(sentencepiece_decode
     assert "".join(pieces_of(sentencepiece_decode, [258, 259], [257])) == " twos"
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=12))
 def test_bytes_as_tokens(text: str) -> None:
     vocab = {f"<0x{byte:02X}>": byte for byte in range(256)}

@@ -31,6 +31,7 @@ class Client:
 
     app: FastAPI
     mode: str
+    prompt: str = "What now?"
     body_pause: float = 0.0
     """Seconds before the body comes."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -58,7 +59,7 @@ class Client:
         self._asked += 1
         if self._asked == 1 and not self.gone.is_set():
             await asyncio.sleep(self.body_pause)
-            body = {"model": "tiny/model", "prompt": "What now?", "stream": self.mode == "stream"}
+            body = {"model": "tiny/model", "prompt": self.prompt, "stream": self.mode == "stream"}
             return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
         await self.gone.wait()
         return {"type": "http.disconnect"}
@@ -155,7 +156,7 @@ async def test_a_client_that_leaves_while_its_prompt_is_tokenized(
         raise AssertionError("nobody waits for this")
 
     monkeypatch.setattr(app_module, "prepare_completion", slowly)
-    client = Client(create_app(backend, tokenizer, settings), "whole")
+    client = Client(create_app(backend, tokenizer, settings), "whole", prompt="long " * 1000)
     task = asyncio.create_task(client.run())
     await until(lambda: started)
     client.gone.set()
@@ -305,15 +306,7 @@ async def test_the_server_goes_on_while_a_long_prompt_is_tokenized(
             await asyncio.sleep(0.001)
             ticks += 1
 
-    class Large(Client):
-        async def _receive(self) -> Message:
-            message = await super()._receive()
-            if message["type"] == "http.request":
-                body = {"model": "tiny/model", "prompt": "The lazy dog. " * 30_000}
-                message["body"] = json.dumps(body).encode()
-            return message
-
     ticking = asyncio.create_task(tick())
-    await Large(app, "whole").run()
+    await Client(app, "whole", prompt="The lazy dog. " * 30_000).run()
     ticking.cancel()
     assert ticks > 10

@@ -1,6 +1,6 @@
 """Stop strings across any cut of the text."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvseal.gateway.stop_strings import StopFinder
@@ -23,11 +23,13 @@ def plain(stops: list[str], text: str) -> tuple[str, bool]:
     return text, False
 
 
+@settings(deadline=None)
 @given(_STOPS, _PIECES)
 def test_the_cut_of_the_text_makes_no_difference(stops: list[str], pieces: list[str]) -> None:
     assert delivered(stops, pieces) == plain(stops, "".join(pieces))
 
 
+@settings(deadline=None)
 @given(_STOPS, _PIECES)
 def test_holds_back_no_more_than_could_be_a_beginning(stops: list[str], pieces: list[str]) -> None:
     finder = StopFinder(stops)

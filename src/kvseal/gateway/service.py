@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
@@ -40,6 +41,8 @@ from kvseal.gateway.stop_strings import StopFinder
 from kvseal.gateway.tokenizer import Tokenizer
 
 _log = logging.getLogger(__name__)
+# Bytes. Preparing so small a body takes less than a millisecond, and handing it to a thread and back as long.
+_SMALL_BODY: Final = 2048
 
 
 def _random_id() -> str:
@@ -81,8 +84,20 @@ class _Call:
     body_read: bool = False
 
     def abort(self, code: Code) -> None:
-        if self.generation is not None:
+        """Never fails: the client must get its answer even so."""
+        if self.generation is None:
+            return
+        try:
             self.generation.abort(code)
+        except Exception as error:
+            _record("an abort failed", self.reply.request, error)
+
+
+def _record(what: str, request: str, error: Exception) -> None:
+    """Where a mistake of ours happened. Not its message: that could hold what the client wrote."""
+    fields = {"request": request, "error": type(error).__name__}
+    where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    _log.error("%s: %s", what, where, extra={"fields": fields})
 
 
 @dataclass(slots=True)
@@ -127,10 +142,7 @@ class Service:
         except Refused as refused:
             await self._refuse(call, refused, receive)
         except Exception as error:
-            # Not its message: that could hold what the client wrote.
-            fields = {"request": call.reply.request, "error": type(error).__name__}
-            where = "".join(traceback.format_tb(error.__traceback__)[-3:])
-            _log.error("a request failed in the gateway: %s", where, extra={"fields": fields})
+            _record("a request failed in the gateway", call.reply.request, error)
             why = Refused(Code.INTERNAL_ERROR, "The server made a mistake. It has been recorded.")
             await self._refuse(call, why, receive)
         except BaseException:  # the server stops
@@ -166,13 +178,17 @@ class Service:
                     body = await read_body(call.headers, receive, limits, share)
                     call.body_read = True
                     watch()
-                    plan = await asyncio.get_running_loop().run_in_executor(
-                        self._threads, call.endpoint.prepare, body, self.tokenizer, serving
-                    )
+                    plan = await self._prepared(call.endpoint, body, serving)
                     del body
                 await self._run(call, tenant, plan)
         finally:
             self.open_requests -= 1
+
+    async def _prepared(self, endpoint: Endpoint, body: bytes, serving: Serving) -> Plan:
+        if len(body) <= _SMALL_BODY:
+            return endpoint.prepare(body, self.tokenizer, serving)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, endpoint.prepare, body, self.tokenizer, serving)
 
     def _serving(self) -> Serving:
         context = self.backend.context

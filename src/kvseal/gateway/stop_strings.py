@@ -12,6 +12,7 @@ class StopFinder:
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = tuple(strings)
+        self._beginnings = frozenset(s[:length] for s in self._strings for length in range(1, len(s)))
         self._longest = max(map(len, self._strings), default=0)
         self._held = ""
         self._found = False
@@ -48,7 +49,6 @@ class StopFinder:
     def _undecided(self, text: str) -> int:
         """Length of the longest end of ``text`` that begins a stop string."""
         for length in range(min(self._longest - 1, len(text)), 0, -1):
-            end = text[len(text) - length :]
-            if any(s.startswith(end) for s in self._strings):
+            if text[len(text) - length :] in self._beginnings:
                 return length
         return 0

@@ -22,8 +22,8 @@ import tokenizers
 from kvseal.gateway.chat_template import ChatTemplate
 
 _WHOLE_BYTES_PER_TOKEN: Final = 6  # a text with fewer bytes for each token of the limit is encoded at once
-_SHORTEST_PIECE: Final = 512  # characters
-_LONGEST_WORD_SEARCH: Final = 1 << 16  # characters without a cut before they are counted by their bytes
+_SHORTEST_PIECE: Final = 256  # characters
+_LONGEST_WORD: Final = 1 << 13  # characters; a longer one is counted by its bytes
 _UNSURE_WORDS: Final = 8  # at the end of a piece; what follows could change the last two
 _SLACK_TOKENS: Final = 4  # forgiven at each cut, should a tokenizer join what we cut
 # A letter and a space after it: every pre-tokenizer that `_divisible` lets through cuts there.
@@ -110,8 +110,8 @@ class Tokenizer:
 
     def _count(self, text: str, limit: int) -> int:
         """A lower bound of the number of tokens; above ``limit`` as soon as that is certain."""
-        size = max(_SHORTEST_PIECE, limit // 4)
         counted = start = 0
+        size = largest = max(_SHORTEST_PIECE, limit // 4)
         while start < len(text) and counted <= limit:
             end = self._cut(text, start, start + size)
             if end is None:
@@ -120,6 +120,9 @@ class Tokenizer:
                 return counted + rest // (3 * self.longest_token_bytes)
             counted += max(0, len(self._ids(text[start:end])) - _SLACK_TOKENS)
             start = end
+            # The last piece need not be larger than what is missing, if the text goes on as it began.
+            missing = (limit + 2 * _SLACK_TOKENS - counted) * start // max(1, counted)
+            size = min(largest, max(_SHORTEST_PIECE, missing))
         return counted
 
     def _cut(self, text: str, start: int, end: int) -> int | None:
@@ -129,15 +132,32 @@ class Tokenizer:
         for match in reversed(list(_CUT.finditer(text, max(start, end - _CUT_WINDOW), end))):
             if not self._in_added_token(text, match.end()):
                 return match.end()
-        while end - start <= _LONGEST_WORD_SEARCH:
-            words: _Words = self._tokenizer.pre_tokenizer.pre_tokenize_str(text[start:end])
-            for _, (first, _) in reversed(words[1:-_UNSURE_WORDS]):
-                if not self._in_added_token(text, start + first):
-                    return start + first
-            if end >= len(text):
-                return len(text)
-            end = start + 2 * (end - start)
-        return None
+        window = _CUT_WINDOW
+        while True:
+            first = max(start, end - window)
+            for place in reversed(self._words(text, first, end, surely=first == start)[1:-_UNSURE_WORDS]):
+                if not self._in_added_token(text, place):
+                    return place
+            window *= 4
+            if first == start:
+                if end >= len(text):
+                    return len(text)
+                if end - start >= _LONGEST_WORD:
+                    return None
+                end = start + 2 * (end - start)
+
+    def _words(self, text: str, first: int, end: int, *, surely: bool) -> list[int]:
+        """Where words begin between two places. ``surely``: one begins at ``first``.
+
+        Where none does, the words of three scans that begin one character apart are compared: where all
+        agree, a scan of the whole text has a word too. (Digits in groups of three never agree, and are not
+        cut.)
+        """
+        found: list[set[int]] = []
+        for shift in range(1 if surely else 3):
+            words: _Words = self._tokenizer.pre_tokenizer.pre_tokenize_str(text[first + shift : end])
+            found.append({first + shift + place for _, (place, _) in words})
+        return sorted(set.intersection(*found))
 
     def _in_added_token(self, text: str, place: int) -> bool:
         """Would a cut at ``place`` destroy a token that is looked for before any word is made?"""
