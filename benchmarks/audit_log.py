@@ -17,8 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from io import BufferedWriter
 from pathlib import Path
-from typing import BinaryIO
 
 START = (
     "[2026-08-27 09:58:12] server_args=ServerArgs(model_path='zai-org/GLM-5.3', tokenizer_mode='auto', "
@@ -36,21 +36,22 @@ def block(seed: int) -> bytes:
     lines = []
     for number in range(26_000):
         at = f"2026-08-27 {10 + number // 3600 % 12:02d}:{number // 60 % 60:02d}:{number % 60:02d}"
+        load = f"#new-token: {rng.randrange(16384)}, #cached-token: {rng.randrange(9000)}"
         lines.append(
-            f"[{at} TP0] Prefill batch, #new-seq: {rng.randrange(1, 8)}, #new-token: {rng.randrange(16384)}, "
-            f"#cached-token: {rng.randrange(9000)}, token usage: {rng.random():.2f}, #running-req: 0, #queue-req: 0"
+            f"[{at} TP0] Prefill batch, #new-seq: {rng.randrange(1, 8)}, {load}, "
+            f"token usage: {rng.random():.2f}, #running-req: 0, #queue-req: 0"
         )
         if number % 2_000 == 0:
             lines.append(
-                f"[{at} TP0] Input length (702113 tokens) exceeds the maximum allowed length (681274 tokens). "
-                f"Use a shorter input or enable --allow-auto-truncate., self.rid='{rng.getrandbits(64):x}'"
+                f"[{at} TP0] Input length (702113 tokens) exceeds the maximum allowed length (681274 "
+                f"tokens). Use a shorter input., self.rid='{rng.getrandbits(64):x}'"
             )
         if number % 500 == 0:
             lines.append(f"[{at} TP0] Prefill transfer failed for request rank=0 req.rid='{number}'")
     return ("\n".join(lines) + "\n").encode()
 
 
-def write(target: BinaryIO, size: int) -> int:
+def write(target: gzip.GzipFile | BufferedWriter, size: int) -> int:
     blocks = [block(seed) for seed in range(4)]
     written = target.write(START.encode())
     while written < size:
@@ -75,16 +76,20 @@ def measure(path: Path) -> tuple[float, float, dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter) parser.add_argument("--mib", type=int, default=1024)
+    parser = argparse.ArgumentParser(description="A gigabyte of log through the auditor.")
+    parser.add_argument("--mib", type=int, default=1024)
     parser.add_argument("--gzip", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ("prefill.log.gz" if options.gzip else "prefill.log")
-        with gzip.open(path, "wb", compresslevel=1) if options.gzip else path.open("wb") as target:
-            size = write(target, options.mib << 20)  # type: ignore[arg-type]
+        with path.open("wb") as raw:
+            packer = gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1) if options.gzip else None
+            size = write(packer or raw, options.mib << 20)
+            if packer is not None:
+                packer.close()
         seconds, megabytes, report = measure(path)
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    machine = platform.processor() or platform.machine()
+    print(f"{machine}, {os.cpu_count()} cores, Python {platform.python_version()}")
     packed = " (gzip)" if options.gzip else ""
     speed = size / seconds / 1e6
     print(f"{size / 1e9:.2f} GB{packed}: {seconds:.1f} s, {speed:.0f} MB/s, peak {megabytes:.0f} MB")

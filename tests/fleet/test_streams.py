@@ -12,7 +12,7 @@ NEEDLES = (b"needle", b"other=")
 
 
 def found(path: Path) -> list[tuple[int, str]]:
-    return [tuple(line) for line in lines_with(str(path), NEEDLES)]
+    return [(line.number, line.text) for line in lines_with(str(path), NEEDLES)]
 
 
 def write(path: Path, data: bytes) -> Path:
