@@ -116,7 +116,7 @@ def test_what_an_earlier_pass_gathered_is_never_read(rig: Rig) -> None:
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("chunk", [1, 12])
 def test_a_poisoned_page_fails_its_own_slice_only(pair: Callable[[str], Pair], name: str, chunk: int) -> None:
-    """G12, F22: one sequence reads NaN; its neighbours in the pass get the tokens that they would have got."""
+    """G12, F22: one sequence reads NaN; its neighbours in the pass get the tokens that are theirs."""
     both = pair(name)
     rig = Rig(both.model, layout_of(both.folder, PAGE))
     texts = [TEXT[:20], TEXT[3:40], TEXT[9:31]]

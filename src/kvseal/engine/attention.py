@@ -25,9 +25,9 @@ class StepAttention(Protocol):
     ) -> torch.Tensor:
         """Write the new keys and values into the pages, then attend with ``query``.
 
-        ``key`` and ``value`` are [1, kv_heads, rows, head_dim], ``query`` is [1, heads, rows, head_dim]; returns
-        [1, rows, heads, head_dim]. Each row sees its own sequence up to and including its own position, and
-        nothing else.
+        ``key`` and ``value`` are [1, kv_heads, rows, head_dim], ``query`` is [1, heads, rows, head_dim].
+        Returns [1, rows, heads, head_dim]. Each row sees its own sequence up to and including its own
+        position, and nothing else.
         """
         ...
 
