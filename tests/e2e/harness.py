@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from kvseal.supervisor.config import load_config
 from kvseal.supervisor.server import Modules, Server, running
@@ -79,12 +80,14 @@ class Served:
             for worker in status["workers"]
         }
 
-    def counters(self, role: str) -> dict[str, int]:
-        """The counters of the one worker of a role, fresh."""
+    def all_counters(self) -> dict[str, dict[str, int]]:
+        """The counters of the one worker of each role, fresh."""
         time.sleep(1.1)  # two heartbeats
-        worker = next(worker for worker in self.status()["workers"] if worker["role"] == role)
-        found: dict[str, int] = worker["pool"]["counters"]
-        return found
+        return {worker["role"]: worker["pool"]["counters"] for worker in self.status()["workers"]}
+
+    def counters(self, role: str) -> dict[str, int]:
+        """Those of one role."""
+        return self.all_counters()[role]
 
     def kill(self, name: str) -> None:
         """SIGKILL the child called ``name`` (``decode-0``, ``gateway`` …)."""
@@ -152,6 +155,7 @@ def tiny_model(embedded: Path, folder: Path) -> Path:
         eos_token_id=2,
         pad_token_id=2,
     )
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     LlamaForCausalLM(config).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(embedded / name, folder / name)
