@@ -104,8 +104,9 @@ def test_shortfalls_are_zero_for_greedy_tokens_and_positive_for_others(pair: Cal
     assert engine.shortfalls(prompt, []) == ()
 
 
-def test_bfloat16_output_is_greedy_up_to_its_own_rounding(pair: Callable[[str], Pair]) -> None:
-    both = pair("llama")
+@pytest.mark.parametrize("name", CONFIGS)
+def test_bfloat16_output_is_greedy_up_to_its_own_rounding(pair: Callable[[str], Pair], name: str) -> None:
+    both = pair(name)
     model = both.load("bfloat16")
     rig = Rig(model, layout_of(both.folder, 16, "bfloat16"))
     prompt = prompts(9, (40,))[0]

@@ -79,7 +79,7 @@ def pack(slices: Sequence[Slice], limits: Limits) -> PackedBatch:
     first = np.concatenate(([0], np.cumsum([len(table) for table in tables])))
     every_page = np.concatenate(tables)
     pages = every_page[first[owner] + positions // limits.page_size]
-    _assert_exclusive(every_page, pages, owner, limits)
+    _assert_exclusive(every_page, pages)
     return PackedBatch(
         ids=torch.from_numpy(ids)[None],
         positions=torch.from_numpy(positions)[None],
@@ -121,14 +121,14 @@ def _own_pages(item: Slice, end: int, limits: Limits) -> Ints:
     return table
 
 
-def _assert_exclusive(every_page: Ints, written: Ints, owner: Ints, limits: Limits) -> None:
+def _assert_exclusive(every_page: Ints, written: Ints) -> None:
     """No page that a slice writes stands in another's table, or twice in its own (G6)."""
-    uses = np.bincount(every_page, minlength=limits.pool_pages)
-    if uses[written].max() > 1:
-        culprit = int(written[uses[written].argmax()])
-        writer = int(owner[uses[written].argmax()])
+    distinct = np.unique(written)
+    used = every_page[np.isin(every_page, distinct)]
+    if len(used) != len(distinct):
+        pages, uses = np.unique(used, return_counts=True)
         raise InvariantViolation(
-            f"packed slice {writer} writes page {culprit}, which is in use elsewhere in the batch"
+            f"page {pages[uses.argmax()]} is written while it is in use elsewhere in the batch"
         )
 
 
