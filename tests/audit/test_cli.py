@@ -28,6 +28,7 @@ def run(*arguments: str, stdin: str | bytes | None = None) -> Result:
         (AFFECTED, 1),
         (CLEAN, 0),
         ([str(CORPUS / "kvseal.sh")], 0),
+        ([str(CORPUS / "combined-0.5.23.log"), str(CORPUS / "vllm-0.29.0.log")], 0),
         ([str(CORPUS / "compose-0.5.18.yaml"), "--accept-unknown"], 1),
         (UNKNOWN, 2),
         ([*UNKNOWN, "--accept-unknown"], 0),

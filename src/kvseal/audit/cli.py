@@ -64,8 +64,9 @@ Environments = Annotated[
 
 
 def audit(
-    manifests: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="The same as --command; for pre-commit.")
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="Launch commands or logs, found out by reading."),
     ] = None,
     logs: Logs = [],  # noqa: B006 - typer reads defaults, nobody changes them
     commands: Commands = [],  # noqa: B006
@@ -110,7 +111,7 @@ def audit(
     Exit codes: 0 nothing at or above --fail-on, 1 findings at or above it,
     2 the facts given do not suffice to tell (or wrong usage).
     """
-    inputs = Inputs(logs, [*(manifests or []), *commands], urls, engine_versions, packages, environments)
+    inputs = Inputs(logs, commands, urls, engine_versions, packages, environments, files or [])
     if inputs.empty:
         _refuse(
             "Nothing to audit: give at least one of --log, --command, --url, --engine-version. See --help."

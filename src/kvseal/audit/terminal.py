@@ -151,7 +151,8 @@ class TerminalReport:
         if (more := len(actions) - _ACTIONS) > 0:
             self._line(self._said(words.AND_MORE, count=more), 5, "dim")
         if not actions:
-            self._line(self._said(words.NOTHING_TO_DO), 2)
+            waiting = report.verdict is Verdict.CANNOT_TELL
+            self._line(self._said(words.GIVE_FACTS if waiting else words.NOTHING_TO_DO), 2)
 
     def _unknown(self, report: Report) -> None:
         wanted = report.missing()

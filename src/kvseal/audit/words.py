@@ -72,6 +72,10 @@ SECONDARY: Final = Text("secondary source", "Sekundärquelle")
 VERSIONS: Final = Text("versions", "Versionen")
 DO_NOW: Final = Text("Do this now", "Jetzt tun")
 NOTHING_TO_DO: Final = Text("nothing", "nichts")
+GIVE_FACTS: Final = Text(
+    "Give the start-up log, launch command or URL of every prefill and decode server.",
+    "Start-Protokoll, Kommando oder URL jedes Prefill- und Decode-Servers angeben.",
+)
 AND_MORE: Final = Text("and {count} more", "und {count} weitere")
 UNKNOWN: Final = Text("Could not be known", "Nicht bekannt")
 DECIDES: Final = Text("the verdict waits for this", "davon hängt das Ergebnis ab")

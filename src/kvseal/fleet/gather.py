@@ -26,10 +26,12 @@ class Inputs:
     engine_versions: Sequence[str] = ()
     packages: Sequence[str] = ()
     environments: Sequence[str] = ()
+    files: Sequence[str] = ()
+    """Commands or logs: found out by reading them."""
 
     @property
     def empty(self) -> bool:
-        return not any(
+        return not any(self.files) and not any(
             (self.logs, self.commands, self.urls, self.engine_versions, self.packages, self.environments)
         )
 
@@ -66,6 +68,8 @@ def gather(inputs: Inputs, options: Options | None = None) -> Fleet:
         sources.append([_with_role(server, role) for server in found[0]])
         notes.extend(found[1])
 
+    for entry in inputs.files:
+        keep(entry, _read_either(split_role(entry)[1], options))
     for entry in inputs.commands:
         keep(entry, read_commands(split_role(entry)[1]))
     for entry in inputs.logs:
@@ -76,6 +80,14 @@ def gather(inputs: Inputs, options: Options | None = None) -> Fleet:
     loose, more = _loose_facts(inputs)
     servers = _spread(_merge(sources), loose)
     return Fleet(tuple(servers), tuple(dict.fromkeys([*notes, *more])))
+
+
+def _read_either(path: str, options: Options) -> tuple[list[Server], list[Note]]:
+    commands = read_commands(path)
+    if commands[0] or path == "-":
+        return commands
+    log = read_log(path, options.progress(path))
+    return log if log[0] else commands
 
 
 def _with_role(server: Server, role: str | None) -> Server:
