@@ -5,6 +5,8 @@ import socket
 import stat
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,31 @@ def test_a_socket_file_left_by_a_dead_process_is_replaced(directory: Path) -> No
     place = UnixAddress(f"{directory}/s")
     place.listen().close()  # the file stays, as after SIGKILL
     with place.listen(), place.dial():
+        pass
+
+
+def test_of_several_that_find_a_stale_file_at_once_exactly_one_serves(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, probe = UnixAddress(f"{directory}/s"), UnixAddress._is_served
+
+    def slow(self: UnixAddress) -> bool:
+        served = probe(self)
+        time.sleep(0.02)  # between the look and the unlink, where the others would come in
+        return served
+
+    def listen() -> socket.socket | None:
+        try:
+            return place.listen()
+        except AddressRefused:
+            return None
+
+    monkeypatch.setattr(UnixAddress, "_is_served", slow)
+    place.listen().close()
+    with ThreadPoolExecutor(4) as pool:
+        winners = [listener for listener in pool.map(lambda _: listen(), range(4)) if listener is not None]
+    assert len(winners) == 1
+    with winners[0], place.dial():
         pass
 
 

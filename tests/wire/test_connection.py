@@ -222,6 +222,7 @@ async def test_a_malformed_message_ends_the_connection_and_is_counted(
             with pytest.raises(ConnectionLost, match=f"malformed message of {len(body)} bytes"):
                 await ours.receive()
         assert ours.closed
+        assert ours.unread_bytes == 0
         assert server.counters.malformed == 1
         assert await asyncio.to_thread(peer.receive) == b""
         peer.close()

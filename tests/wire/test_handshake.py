@@ -85,7 +85,9 @@ def test_a_proof_before_an_opening_fails() -> None:
 def test_a_proof_of_another_channel_fails() -> None:
     """For network transports to rely on: a handshake relayed from one channel to another fails."""
     d, p = dialer(binding=b"channel to the man in the middle"), listener(binding=b"his channel to the peer")
-    refused(p, answer(d, p.opening))
+    proof = answer(d, p.opening)
+    answer(p, d.opening)
+    refused(p, proof)
 
 
 @pytest.mark.parametrize(

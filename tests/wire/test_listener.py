@@ -1,6 +1,7 @@
 """Who is let in, who is not, and what those cost who are not (G11, F24)."""
 
 import asyncio
+import gc
 import logging
 import time
 from dataclasses import asdict
@@ -8,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.wire.pairs import DECODE, GATEWAY, MIB, RawPeer, everything, serving, tokens, until
+from tests.wire.pairs import DECODE, GATEWAY, MIB, RawPeer, Server, everything, serving, tokens, until
 
 from kvseal.core.messages import encode
 from kvseal.wire import (
@@ -156,13 +157,40 @@ async def test_replay_does_not_get_in(address: str, secret: bytes) -> None:
         second.close()
 
 
-async def test_a_message_before_authentication_is_never_delivered(address: str, secret: bytes) -> None:
+async def test_a_message_before_authentication_is_never_delivered(
+    address: str, secret: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async with serving(address, secret) as server:
         peer, handshake = RawPeer(address), Handshake(Side.DIALER, secret, DECODE, b"n" * 32)
-        peer.send(handshake.opening, encode(tokens(0)))
+        peer.send(handshake.opening, encode(tokens(0)), encode(tokens(1)))
         await until(lambda: counted(server.counters) == {"unauthenticated": 1})
         assert server.peers == []
         peer.close()
+    assert [record.name for record in caplog.records] == ["kvseal.wire.listener"]  # and none of asyncio's
+
+
+@pytest.mark.parametrize("side", list(Side))
+async def test_another_user_is_refused_before_a_byte_is_said(
+    address: str, secret: bytes, side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stranger(connected: Any) -> None:
+        raise NotAuthenticated
+
+    async with serving(address, secret) as server:
+        if side is Side.LISTENER:
+            monkeypatch.setattr("kvseal.wire.address.check_peer", stranger)
+            peer = RawPeer(address)
+            assert await asyncio.to_thread(peer.receive) == b""
+            assert counted(server.counters) == {"unauthenticated": 1}
+            peer.close()
+    if side is Side.DIALER:
+        with parse_address(address).listen() as listening:
+            monkeypatch.setattr("kvseal.wire.address.check_peer", stranger)
+            with pytest.raises(NotAuthenticated):
+                await connect(address, DECODE, secret)
+            connected, _ = listening.accept()
+            with connected:
+                assert connected.recv(100) == b""
 
 
 async def test_a_crowd_that_does_not_authenticate_is_bounded_and_hurts_no_peer(
@@ -230,6 +258,16 @@ async def test_close_ends_every_peer_and_handler_and_removes_the_file(address: s
     silent.close()
 
 
+async def test_close_returns_when_the_last_bytes_are_out_or_given_up(address: str, secret: bytes) -> None:
+    server = Server(address, secret, Limits(linger_seconds=0.1))
+    await server.start()
+    peer, ours = await server.raw()
+    ours.send(tokens(0, count=500_000))  # more than the socket takes, and nobody reads
+    await server.close()
+    assert ours._stream.gone.is_set()
+    peer.close()
+
+
 async def test_an_address_in_use_and_a_useless_secret_are_refused(address: str, secret: bytes) -> None:
     async with serving(address, secret) as server:
         with pytest.raises(AddressRefused, match="another process serves there"):
@@ -239,19 +277,26 @@ async def test_an_address_in_use_and_a_useless_secret_are_refused(address: str, 
             await use
 
 
-async def test_a_cancelled_connect_leaves_nothing_behind(address: str, secret: bytes) -> None:
+@pytest.mark.parametrize("turns", [1, 2, 3, 4, 20])
+async def test_a_cancelled_connect_leaves_nothing_behind(
+    address: str, secret: bytes, caplog: pytest.LogCaptureFixture, turns: int
+) -> None:
+    """At whatever turn of the event loop: while it connects, while it greets."""
     with parse_address(address).listen() as listening:
-        dialing = asyncio.create_task(connect(address, DECODE, secret))
-        await asyncio.sleep(0.05)
+        dialing = asyncio.create_task(connect(address, DECODE, secret, Limits(handshake_seconds=60)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
         dialing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await dialing
         connected, _ = listening.accept()
         with connected:
             connected.settimeout(5)
-            opening = await asyncio.to_thread(connected.recv, MIB)
-            assert await asyncio.to_thread(connected.recv, MIB) == b""
-            assert opening[4:10] == b"kvseal"
+            while await asyncio.to_thread(connected.recv, MIB):
+                pass
+        del dialing
+    gc.collect()
+    assert caplog.records == []  # "exception was never retrieved" would be one
 
 
 async def test_refusals_are_logged_without_content(
