@@ -1,7 +1,6 @@
 """Pull and verify through a transport, against a plain copy of the same bytes.
 
-    python benchmarks/transfer.py [--pages 1,100,10000] [--page-kib 16,64,360,1024] [--pairs 30] [--json
-    out.json]
+    python benchmarks/transfer.py [--pages 1,100,10000] [--page-kib 64,360] [--pairs 30] [--json out.json]
 
 Two processes: the source exports a sealed pool, this one pulls it, page by page in random order. The ways
 take turns, A B C A B C …, so that whatever else the machine does hits all of them:
