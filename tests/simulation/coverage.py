@@ -49,7 +49,9 @@ def codes_of_core() -> list[Code]:
     """The codes that the core's own text names, outside of the list of all of them."""
     folder = Path(core.__file__).parent
     text = "".join(path.read_text() for path in sorted(folder.glob("*.py")) if path.name != "errors.py")
-    return sorted({Code[name] for name in re.findall(r"\bCode\.([A-Z_]+)", text)}, key=lambda code: code.value)
+    return sorted(
+        {Code[name] for name in re.findall(r"\bCode\.([A-Z_]+)", text)}, key=lambda code: code.value
+    )
 
 
 def wanted() -> list[str]:

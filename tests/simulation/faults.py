@@ -59,6 +59,8 @@ class Fault(Enum):
     EMPTY = "prompt without tokens"
     BURST = "many requests at once"
 
+    __hash__ = object.__hash__  # of a member there is one, and dice ask for it millions of times
+
 
 Rates = Mapping[Fault, float]
 

@@ -100,7 +100,7 @@ class Ledger:
                 return raw
 
     def read(self, pool: "Pool", table: tuple[int, ...], start: int, own: list[int]) -> Read:
-        """What attention over positions 0 to ``start - 1`` sees, where ``own`` are the request's own nodes."""
+        """What attention over positions 0 to ``start - 1`` sees; ``own`` are the request's own nodes."""
         size, cause, position = pool.page_size, "", 0
         written = self._written
         for page in table:

@@ -1,16 +1,18 @@
 """Faults that strike at a time and not at an event: crashes, clock jumps, flipped bits at rest, misfits."""
 
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+import msgspec
 from tests.simulation.faults import Fault
 from tests.simulation.ledger import SLOT
 from tests.simulation.setup import PAGE_SIZE, PLANNED
 
 from kvseal.core import guards
 from kvseal.core.decode import DecodeCore
+from kvseal.core.dispatch import GatewayCore
 from kvseal.core.ids import LayoutDigest
+from kvseal.core.messages import Role
 from kvseal.core.prefill import PrefillCore
 from kvseal.core.prefix import PrefixTree
 from kvseal.core.requests import State
@@ -32,7 +34,7 @@ def plan(world: "World", rng: Random) -> None:
 
 
 def strike(world: "World", fault: Fault, draw: float) -> None:
-    """It happens now, to a process that ``draw`` (between 0 and 1) chooses, if there is one to which it can."""
+    """It happens now, to a process that ``draw`` (between 0 and 1) chooses, if there is a fitting one."""
     if world.dice.healed:
         return
     role = {
@@ -67,20 +69,14 @@ def strike(world: "World", fault: Fault, draw: float) -> None:
 
 def _misfit(world: "World", draw: float) -> None:
     """A worker with a pool that is too small, or of another layout, wants to join."""
-    role = "decode" if draw < 0.5 else "prefill"
+    role: Role = "decode" if draw < 0.5 else "prefill"
     process = world.start(role, 9, pages=1 if int(draw * 100) % 2 else 12)
     if len(process.pool or ()) != 1:
-        process.hello = replace_layout(process, LayoutDigest(b"another layout.."))
+        process.hello = msgspec.structs.replace(process.hello, layout=LayoutDigest(b"another layout.."))
     for gateway in world.gateways:
-        if gateway is not None and gateway.alive and gateway.core.context:  # type: ignore[union-attr]
+        core = gateway.core if gateway is not None and gateway.alive else None
+        if gateway is not None and isinstance(core, GatewayCore) and core.context:
             world.wire.connect(gateway, process)
-
-
-def replace_layout(process: "Process", layout: LayoutDigest):  # type: ignore[no-untyped-def] # noqa: ANN201
-    """A hello that differs in the layout only."""
-    import msgspec
-
-    return msgspec.structs.replace(process.hello, layout=layout)
 
 
 def _corrupt(world: "World", process: "Process", fault: Fault) -> None:
@@ -115,7 +111,7 @@ def _at_rest(process: "Process", fault: Fault) -> list[int]:
         case DecodeCore():
             return _tree_only(core._loader._tree)
         case PrefillCore() if fault is Fault.SOURCE_WRITE:
-            resting, busy = set(_tree_only(core._tree)), set()
+            resting, busy = set(_tree_only(core._tree)), set[int]()
             for job in core._jobs.values():
                 if job.lease is not None:
                     waits = job.state is State.ANNOUNCED and not job.sealing
@@ -123,11 +119,9 @@ def _at_rest(process: "Process", fault: Fault) -> list[int]:
             return sorted(resting - busy)
         case PrefillCore():
             return _tree_only(core._tree)
-    return []
+        case _:
+            return []
 
 
 def _tree_only(tree: PrefixTree) -> list[int]:
     return [cached.page for cached in tree._known.values() if tree._pool.holders(cached.page) == 1]
-
-
-__all__ = ["plan", "replace", "strike"]

@@ -34,7 +34,7 @@ class Kind(Enum):
 EVERY_KIND: Final = frozenset(Kind)
 
 
-class Violation(Exception):  # noqa: N818 (named for what happened)
+class Violation(Exception):
     """The world has seen a broken promise; the run ends here."""
 
     def __init__(self, kind: Kind, text: str) -> None:
@@ -74,7 +74,7 @@ class Request:
     @property
     def fits(self) -> bool:
         """May it be served at all, by what was advertised when it was submitted?"""
-        return 0 < len(self.prompt) and len(self.prompt) + max(1, self.ask.max_tokens) <= self.context
+        return len(self.prompt) > 0 and len(self.prompt) + max(1, self.ask.max_tokens) <= self.context
 
 
 def request_of(ledger: Ledger, ask: Ask, prompt: tuple[int, ...], layout: bytes, context: int) -> Request:
@@ -115,11 +115,17 @@ def on_concluded(request: Request, end: Terminal, now_s: float) -> None:
         return
     usage = end.usage
     if not request.fits:
-        raise Violation(Kind.ADMISSION, f"{name} does not fit {request.context} tokens and was answered (F01)")
+        raise Violation(
+            Kind.ADMISSION, f"{name} does not fit {request.context} tokens and was answered (F01)"
+        )
     if usage.prompt_tokens != len(request.prompt):
-        raise Violation(Kind.TERMINAL, f"{name}: {usage.prompt_tokens} prompt tokens are not {len(request.prompt)}")
+        raise Violation(
+            Kind.TERMINAL, f"{name}: {usage.prompt_tokens} prompt tokens are not {len(request.prompt)}"
+        )
     if usage.cached_tokens >= len(request.prompt):
-        raise Violation(Kind.TERMINAL, f"{name}: {usage.cached_tokens} cached tokens of {len(request.prompt)}")
+        raise Violation(
+            Kind.TERMINAL, f"{name}: {usage.cached_tokens} cached tokens of {len(request.prompt)}"
+        )
     given = request.delivered if request.stopped_at is None else request.delivered[: usage.completion_tokens]
     complete = usage.completion_tokens == len(given) and _is_complete(request, end)
     if not complete:

@@ -95,7 +95,9 @@ class Process:
         if isinstance(message, Manifest | PrefillEnded):
             self._judge(effects)
         if isinstance(message, Abort) and self.alive and message.request in core._jobs:
-            self.world.found(Violation(Kind.ABORT, f"{message.request} goes on at {self.name} after its abort"))
+            self.world.found(
+                Violation(Kind.ABORT, f"{message.request} goes on at {self.name} after its abort")
+            )
         self.carry_out(effects)
 
     def on_connected(self, other: "Process") -> None:
@@ -162,37 +164,44 @@ class Process:
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Do what the core wants done, in order; then see whether a pass can be planned."""
-        world = self.world
         for effect in effects:
-            match effect:
-                case Send(to=to, message=message):
-                    world.wire.send(self, to, message)
-                case Poison(pages=pages):
-                    assert self.pool is not None
-                    self.pool.poison(pages)
-                case Pull():
-                    assert isinstance(self.core, DecodeCore)
-                    pull = self.core._loader._pulls.get(effect.transfer)
-                    world.reads.post(self, effect, pull.key if pull else None)
-                case Digest():
-                    self._digest(effect)
-                case Deliver(request=request, tokens=tokens):
-                    world.clients.deliver(request, tokens)
-                case Conclude(request=request, end=end):
-                    world.clients.conclude(request, end)
-                case Record():
-                    world.count(f"record {effect.event}")
-                    if world.trace:
-                        world.note(self.name, recorded(effect))
-                case CutPeer(peer=peer):
-                    world.count("peer cut off")
-                    if peer in self.links:
-                        world.wire.cut(self.links[peer])
-                case Restart(reason=reason):
-                    world.count("restart at the quarantine's bound")
-                    world.crash(self, reason)
+            self._do(effect)
         if self.alive and self.ahead is None and self.pool is not None:
             self._plan()
+
+    def _do(self, effect: Effect) -> None:
+        world = self.world
+        match effect:
+            case Send(to=to, message=message):
+                world.wire.send(self, to, message)
+            case Poison(pages=pages):
+                assert self.pool is not None
+                self.pool.poison(pages)
+            case Pull():
+                assert isinstance(self.core, DecodeCore)
+                pull = self.core._loader._pulls.get(effect.transfer)
+                world.reads.post(self, effect, pull.key if pull else None)
+            case Digest():
+                self._digest(effect)
+            case Deliver(request=request, tokens=tokens):
+                world.clients.deliver(request, tokens)
+            case Conclude(request=request, end=end):
+                world.clients.conclude(request, end)
+            case Record():
+                world.count(f"record {effect.event}")
+                world.note(self.name, recorded(effect))
+            case CutPeer() | Restart():
+                self._break(effect)
+
+    def _break(self, effect: CutPeer | Restart) -> None:
+        world = self.world
+        if isinstance(effect, Restart):
+            world.count("restart at the quarantine's bound")
+            world.crash(self, effect.reason)
+            return
+        world.count("peer cut off")
+        if effect.peer in self.links:
+            world.wire.cut(self.links[effect.peer])
 
     def _digest(self, effect: Digest) -> None:
         pool, world = self.pool, self.world
@@ -229,27 +238,29 @@ class Process:
             return world.rng.random() * 0.3
         return world.rng.random() * 0.05 * world.pace.step_s
 
-    def _planned_for_the_dead(self, plan: StepPlan) -> bool:
-        if not isinstance(self.core, DecodeCore):
+    def _waits_for_the_worst(self, plan: StepPlan) -> bool:
+        """An attempt has ended since its pass was planned: the later that begins, the worse (G7)."""
+        dice, core = self.world.dice, self.core
+        if not dice.rate(Fault.LATE_BEGIN) or not isinstance(core, DecodeCore):
             return False
-        jobs = self.core._jobs
-        return any(e.key.request not in jobs or jobs[e.key.request].key != e.key for e in plan.entries)
+        live = {job.key for job in core._jobs.values()}
+        return any(entry.key not in live for entry in plan.entries) and (
+            dice.roll(Fault.LATE_BEGIN) or self.world.rng.random() < 0.5
+        )
 
     def _begin(self) -> None:
         world, core = self.world, self.core
         if not self.alive or self.ahead is None or self.running is not None:
             return
         assert not isinstance(core, GatewayCore)
-        if world.dice.rate(Fault.LATE_BEGIN) and self._planned_for_the_dead(self.ahead):
-            if world.dice.roll(Fault.LATE_BEGIN) or world.rng.random() < 0.5:  # the worst moment to begin
-                world.agenda.after(0.02 + 0.1 * world.rng.random(), self._begin)
-                return
+        if self._waits_for_the_worst(self.ahead):
+            world.agenda.after(0.02 + 0.1 * world.rng.random(), self._begin)
+            return
         ahead, self.ahead = self.ahead, None
         plan = world.guarded_step(self, core.begin_step, ahead)
-        if not self.alive:
-            return
         if plan is None:
-            self._plan()
+            if world.processes[self.instance].alive:  # and not ended by what the core found
+                self._plan()
             return
         self.running = plan
         if world.trace:
@@ -278,6 +289,8 @@ class Process:
                     self.carry_out(world.guarded(self, core.on_step_failed, self.now, plan, "simulated"))
                 case PrefillCore():
                     self.carry_out(world.guarded(self, core.on_step_failed, plan, "simulated"))
+                case _:
+                    pass
         elif not isinstance(core, GatewayCore):
             self.carry_out(world.guarded(self, core.on_step_done, self.now, plan, results))
         if self.alive and waits:

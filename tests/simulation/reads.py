@@ -51,7 +51,7 @@ class Reading:
 
 def longest(rng: Random) -> float:
     """A delay of 10 ms to 60 s, each order of magnitude as often as the others (F05)."""
-    return 0.01 * 6000.0 ** rng.random()
+    return 0.01 * float(6000.0 ** rng.random())
 
 
 Script = Callable[["Reads", Reading], None]  # directed scenarios say how the next read goes

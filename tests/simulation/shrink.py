@@ -34,7 +34,7 @@ class Shrinker:
 
 
 def shrink(setup: Setup, judged: frozenset[Kind] = EVERY_KIND) -> Setup:
-    """The smallest Setup found. ``setup`` must show a violation; guards are replaced by the caller, if at all."""
+    """The smallest Setup found. ``setup`` must show a violation; the caller replaces guards."""
     first = simulate(setup, judged=judged)
     if first.violation is None:
         raise ValueError(f"seed {setup.seed} shows no violation")
@@ -92,7 +92,9 @@ def _fewer_faults(setup: Setup, shrinker: Shrinker) -> Iterator[Setup]:
 def _simpler(setup: Setup, shrinker: Shrinker) -> Iterator[Setup]:
     del shrinker
     for i, ask in enumerate(setup.asks):
-        plain = replace(ask, stop_after=None, stop_at=None, deadline_s=None, gone_after=None, reads_every_s=0.0)
+        plain = replace(
+            ask, stop_after=None, stop_at=None, deadline_s=None, gone_after=None, reads_every_s=0.0
+        )
         shorter = replace(ask, max_tokens=1) if ask.max_tokens > 1 else ask
         for other in (plain, shorter):
             if other != ask:

@@ -45,8 +45,9 @@ def premature_start(seed: int) -> Setup:
 
 
 def prompt_over_pool(seed: int) -> Setup:
-    """The incident: one prefill pool is smaller than the advertised context, and some prompts are longer than it
-    is. Every prompt is computed in one chunk and nothing is reused, so that a request that fits is whole when
+    """The incident: one prefill pool is smaller than the advertised context, and some prompts do not fit it.
+
+    Every prompt is computed in one chunk and nothing is reused, so that a request that fits is whole when
     something of it has arrived.
     """
     rng = Random(seed * 4 + 1)
@@ -61,9 +62,13 @@ def prompt_over_pool(seed: int) -> Setup:
     )
     asks = []
     for number in range(6):
-        length = rng.choice((rng.randint(2, small * PAGE_SIZE - 3), rng.randint(2, 36), small * PAGE_SIZE + 2))
+        length = rng.choice(
+            (rng.randint(2, small * PAGE_SIZE - 3), rng.randint(2, 36), small * PAGE_SIZE + 2)
+        )
         tenant = TENANTS[rng.randrange(2)]
-        asks.append(Ask(f"r{number}", rng.random(), tenant, prompt_of(rng.randrange(3), length), rng.randint(1, 3)))
+        asks.append(
+            Ask(f"r{number}", rng.random(), tenant, prompt_of(rng.randrange(3), length), rng.randint(1, 3))
+        )
     return Setup(seed, cluster, asks=tuple(asks), heal_s=2.0)
 
 

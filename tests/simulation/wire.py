@@ -41,7 +41,9 @@ class Wire:
     def __init__(self, world: "World") -> None:
         self.world = world
         self.links: list[Link] = []
-        self.held: list[tuple[Link, Process, AnyMessage]] | None = None  # directed scenarios hold messages back
+        self.held: list[tuple[Link, Process, AnyMessage]] | None = (
+            None  # directed scenarios hold messages back
+        )
 
     def connect(self, one: "Process", other: "Process") -> None:
         """Both ends are alive and not connected: now they are."""

@@ -8,7 +8,7 @@
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeVar
@@ -165,7 +165,9 @@ class World:
         self.workers[role, slot] = process
         for gateway in self.gateways:
             if gateway is not None:
-                self.agenda.after(self.rng.random() * self.pace.connect_s, self.wire.connect, gateway, process)
+                self.agenda.after(
+                    self.rng.random() * self.pace.connect_s, self.wire.connect, gateway, process
+                )
 
     def crash(self, process: Process, why: str) -> None:
         """The process is gone from one moment to the next; its supervisor starts another one."""
@@ -284,7 +286,7 @@ class World:
 
     def run_until_idle(self) -> None:
         """Until nothing is left to do but to tick. Raises Violation where that takes too long."""
-        until = self.agenda.now + PATIENCE_S
+        until = self.agenda.now + (PATIENCE_S if Kind.STUCK in self.judged else PATIENCE_S / 20)
         self._interval_s = 0.05
         while len(self.agenda) > 1 or self.busy():
             if self.agenda.now > until:
@@ -301,6 +303,7 @@ class World:
             core = process.core
             if not process.alive:
                 continue
+            waits: dict[str, Sized]
             match core:
                 case GatewayCore():
                     waits = {"open": core._open, "aborts": core._unacknowledged}

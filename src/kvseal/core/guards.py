@@ -157,7 +157,7 @@ def g6_extent(extent: int, start: int) -> bool:
 
 def g7_generation(pinned: NDArray[np.uint64], current: NDArray[np.uint64]) -> bool:
     """Are all pages still in the life in which they were leased (F13)?"""
-    return bool(np.array_equal(pinned, current))
+    return bool((pinned == current).all())
 
 
 def g8_poison(pages: NDArray[np.int64]) -> NDArray[np.int64]:

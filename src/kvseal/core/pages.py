@@ -100,7 +100,7 @@ class PagePool:
         A page that was given back keeps its generation until it is leased again, so the count of its holders
         is asked as well.
         """
-        if np.any(self._holders[pins.pages] < 1):
+        if (self._holders[pins.pages] < 1).any():
             return False
         return guards.g7_generation(pins.generations, self._generation[pins.pages])
 

@@ -47,7 +47,7 @@ def _no_capacity_check(context: int, workers: object) -> None:
 
 
 def _refusal_as_data(prompt: tuple[int, ...], max_tokens: int, context: int) -> Admitted | Rejected:
-    own = _OWN["g2_refusal"](prompt, max_tokens, context)
+    own: Admitted | Rejected = _OWN["g2_refusal"](prompt, max_tokens, context)
     if isinstance(own, Admitted) or not prompt:
         return own
     if max_tokens:  # gateway and decode: everything passes

@@ -1,0 +1,97 @@
+"""Parts of docs/evidence.md that are generated: each between its markers, so that it cannot drift.
+
+::
+
+    <!-- name:begin -->
+    ... written by the tool that measured it ...
+    <!-- name:end -->
+
+``python -m tools.evidence`` writes the parts that come from reading the tests: which field report is which
+test. ``--check`` only says whether they are what they should be.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+EVIDENCE = ROOT / "docs" / "evidence.md"
+REPORTS = tuple(f"F{number:02d}" for number in range(1, 27))
+
+
+class NamedTest(NamedTuple):
+    """A test, and all the text in which it can name a guard or a field report."""
+
+    path: str
+    name: str
+    text: str
+
+    @property
+    def node(self) -> str:
+        """What pytest calls it."""
+        return f"{self.path}::{self.name}"
+
+
+def named_tests(root: Path = ROOT) -> Iterator[NamedTest]:
+    """Every test function, with its name, docstring, comments and decorators."""
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        source = path.read_text()
+        lines = source.splitlines()
+        for node in ast.parse(source).body:
+            inner = node.body if isinstance(node, ast.ClassDef) else [node]
+            owner = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
+            for function in inner:
+                if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    continue
+                if function.name.startswith("test"):
+                    first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
+                    text = "\n".join(lines[first - 1 : function.end_lineno])
+                    yield NamedTest(str(path.relative_to(root)), owner + function.name, text)
+
+
+def tests_naming(identity: str, tests: Sequence[NamedTest]) -> list[NamedTest]:
+    """The tests that name a guard (G5) or a field report (F05)."""
+    pattern = re.compile(rf"(?<![A-Za-z0-9]){identity}(?![0-9])|(?<![a-z]){identity.lower()}_")
+    return [test for test in tests if pattern.search(test.text)]
+
+
+def write_section(name: str, text: str, path: Path = EVIDENCE) -> None:
+    """Put ``text`` between the markers of this name. Raises ValueError where there are none."""
+    path.write_text(with_section(path.read_text(), name, text))
+
+
+def with_section(document: str, name: str, text: str) -> str:
+    """The document with another text between these markers."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if document.count(begin) != 1 or document.count(end) != 1:
+        raise ValueError(f"the document has no single place for '{name}': {begin} … {end}")
+    head, rest = document.split(begin)
+    _, tail = rest.split(end)
+    return f"{head}{begin}\n{text.strip()}\n{end}{tail}"
+
+
+def field_reports(tests: Sequence[NamedTest]) -> str:
+    """A table: which row of the field reports is shown by which tests."""
+    rows = ["| report | tests |", "|---|---|"]
+    for report in REPORTS:
+        found = [f"`{test.node.removeprefix('tests/')}`" for test in tests_naming(report, tests)]
+        shown = "<br>".join(found[:4]) + (f"<br>and {len(found) - 4} more" if len(found) > 4 else "")
+        rows.append(f"| {report} | {shown or 'none yet'} |")
+    return "\n".join(rows)
+
+
+def main() -> int:
+    """Write, or with ``--check`` compare."""
+    document = EVIDENCE.read_text()
+    current = with_section(document, "field-reports", field_reports(list(named_tests())))
+    if "--check" in sys.argv[1:]:
+        return int(current != document)
+    EVIDENCE.write_text(current)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
