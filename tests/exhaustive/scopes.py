@@ -97,6 +97,16 @@ REUSE: Final = Scope(  # the same prompt twice from one tenant, once from anothe
     prefix_reuse=True,
 )
 
+# What spec/lease.pml models: its counter-examples are replayed here.
+SPEC: Final = Scope(
+    "spec",
+    _strangers(3, 3),
+    page_size=4,
+    pages=2,
+    kinds=("abort", "error", "timeout", "cut", "lose", "crash"),
+    faults=3,
+)
+
 CI: Final = (PAIR, OVERLONG, LIFE, AGAIN, LIVES, LONG, REUSE)
 PROVE: Final = (
     *CI,

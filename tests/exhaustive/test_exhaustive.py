@@ -18,6 +18,8 @@ from tests.exhaustive.world import World
 
 from kvseal.core.messages import Prefill
 
+pytestmark = pytest.mark.timeout(600)
+
 LIMIT = 60_000  # states; more would mean that a scope has outgrown the tests
 
 LOAD = (
