@@ -285,7 +285,7 @@ def decode(body: bytes) -> AnyMessage:
     try:
         return _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"malformed message of {len(body)} bytes: {error}") from error
+        raise ProtocolError(f"malformed message of {len(body)} bytes") from error
 
 
 def decode_hello(body: bytes) -> Hello:
@@ -293,4 +293,4 @@ def decode_hello(body: bytes) -> Hello:
     try:
         return _hello_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"malformed hello of {len(body)} bytes: {error}") from error
+        raise ProtocolError(f"malformed hello of {len(body)} bytes") from error

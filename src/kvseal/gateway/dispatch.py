@@ -17,7 +17,7 @@ import msgspec
 from kvseal.core.dispatch import GatewayCore, Submission
 from kvseal.core.effects import Conclude, Deliver, Effect, Record, Send
 from kvseal.core.errors import Code, InvariantViolation
-from kvseal.core.ids import NOBODY, InstanceId, RequestId, TenantId, short
+from kvseal.core.ids import InstanceId, RequestId, TenantId, short
 from kvseal.core.messages import Finished, Hello, Rejected, Terminal
 from kvseal.core.sampling import SamplingParams
 from kvseal.wire import Connection, Listener, serve
@@ -282,6 +282,6 @@ class Dispatcher:
         return None
 
 
-def gateway_hello(instance: InstanceId) -> Hello:
+def gateway_hello(instance: InstanceId, model_id: str) -> Hello:
     """What a gateway says of itself: it has no pool."""
-    return Hello(role="gateway", instance=instance or NOBODY)
+    return Hello(role="gateway", instance=instance, model=model_id)

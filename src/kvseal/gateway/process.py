@@ -22,6 +22,7 @@ from kvseal.process.life import (
     EXIT_REFUSED,
     EXIT_RESTART,
     die_with_parent,
+    end_on_bugs,
     leave,
     log_to_stderr,
     on_signals,
@@ -51,10 +52,12 @@ async def run(settings: GatewayProcess, secret: bytes) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     on_signals(loop, stopping)
+    broken = end_on_bugs(loop, stopping)
     core = GatewayCore(
         GatewayConfig(context=settings.context, prefill=settings.prefill, decode=settings.decode)
     )
-    dispatcher = Dispatcher(core, gateway_hello(InstanceId(os.urandom(16))), secret, settings.model_id)
+    hello = gateway_hello(InstanceId(os.urandom(16)), settings.model_id)
+    dispatcher = Dispatcher(core, hello, secret, settings.model_id)
     listener = await dispatcher.listen(settings.address)
     http = GatewaySettings(
         tenants=tuple(TenantKey(TenantId(tenant.name), tenant.key_hash) for tenant in settings.tenants),
@@ -73,7 +76,7 @@ async def run(settings: GatewayProcess, secret: bytes) -> int:
     await asyncio.wait(
         [loop.create_task(stopping.wait()), ticking, *servers], return_when=asyncio.FIRST_COMPLETED
     )
-    status = 0 if stopping.is_set() else EXIT_RESTART
+    status = 0 if stopping.is_set() and not broken else EXIT_RESTART
     await dispatcher.drain(settings.drain_timeout_s)
     for server in (public, admin):
         server.should_exit = True

@@ -9,6 +9,9 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
+
+from kvseal.core.errors import InvariantViolation
 
 EXIT_REFUSED = 78  # must not be started again with these settings (EX_CONFIG)
 EXIT_RESTART = 75  # must be started again (EX_TEMPFAIL)
@@ -67,6 +70,23 @@ def on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     """SIGTERM and SIGINT ask for an orderly end."""
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+
+
+def end_on_bugs(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> list[str]:
+    """An exception that nobody handles is a bug, and a process with one must not go on serving: ``stop`` is
+    set, and the list that is returned says why.
+    """
+    why: list[str] = []
+
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        logging.getLogger(__name__).critical("%s", context.get("message"), exc_info=error)
+        if isinstance(error, InvariantViolation | AssertionError):
+            why.append(str(context.get("message")))
+            stop.set()
+
+    loop.set_exception_handler(handle)
+    return why
 
 
 def parse_arguments(program: str) -> tuple[Path, int, int]:

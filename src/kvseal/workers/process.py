@@ -17,6 +17,7 @@ from kvseal.process.life import (
     EXIT_REFUSED,
     EXIT_RESTART,
     die_with_parent,
+    end_on_bugs,
     leave,
     log_to_stderr,
     on_signals,
@@ -94,6 +95,7 @@ async def run(settings: WorkerProcess, secret: bytes, wrap: Wrap) -> int:
         wake[0] = worker.poll_transport
     shell = worker.shell
     on_signals(loop, shell.stopping)
+    broken = end_on_bugs(loop, shell.stopping)
 
     def beat(heartbeat: Heartbeat) -> None:
         moved = {f"transport_{name}": count for name, count in asdict(transport.counters()).items()}
@@ -108,7 +110,7 @@ async def run(settings: WorkerProcess, secret: bytes, wrap: Wrap) -> int:
     shell.spawn(shell.steps())
     shell.spawn(shell.ticks(settings.heartbeat_s, beat))
     await shell.stopping.wait()
-    if shell.restart_reason is None:
+    if shell.restart_reason is None and not broken:
         worker.begin_drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_timeout_s):
@@ -117,7 +119,7 @@ async def run(settings: WorkerProcess, secret: bytes, wrap: Wrap) -> int:
     if listener is not None:
         await listener.close()
     transport.close()
-    return 0 if shell.restart_reason is None else EXIT_RESTART
+    return 0 if shell.restart_reason is None and not broken else EXIT_RESTART
 
 
 def main(prepare: Callable[[WorkerProcess], Wrap] = refuse_faults) -> None:
