@@ -5,10 +5,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tests.audit.conftest import CORPUS
 from typer.testing import CliRunner
 
 from kvseal.cli import app
-from tests.audit.conftest import CORPUS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "auditing.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```console\n\$ (kvseal audit[^\n]*)\n(kvseal audit ·.*?)\n```", PAGE, re.DOTALL)

@@ -135,7 +135,7 @@ def test_actions_join_updates_of_one_product(judged: Judged) -> None:
     report = judged(fleet({**PREFILL, Key.VERSION: "0.5.9"}, {**DECODE, Key.VERSION: "0.5.9"}))
     joined = [action.en for action in report.actions() if action.en.startswith("Update sglang to ")]
     assert len(joined) == 1
-    assert joined[0].startswith("Update sglang to 0.5.15 or newer (")
+    assert joined[0].startswith("Update sglang to 0.5.23 or newer (")
     assert "CVE-2026-3059" in joined[0]
 
 

@@ -166,6 +166,8 @@ CASES: dict[str, tuple[Fleet, Fleet]] = {
         fleet(decode(version="0.5.22")),
     ),
     "CVE-2026-111392": (fleet(decode(version="0.5.21")), fleet(decode(version="0.5.22"))),
+    "CVE-2026-112266": (fleet(decode(version="0.5.22")), fleet(decode(version="0.5.23"))),
+    "CVE-2026-10813": (fleet(vllm(lmcache_version="0.5.4")), fleet(vllm(lmcache_version="0.5.5"))),
     "CVE-2026-114049": (fleet(vllm(version="0.30.0")), fleet(vllm(version="0.31.0"))),
     "CVE-2026-116180": (fleet(nixl(version="0.30.0")), fleet(nixl(version="0.31.0"))),
     "GHSA-fpch-3xrf-7q96": (fleet(vllm(version="0.21.0")), fleet(vllm(version="0.28.0"))),

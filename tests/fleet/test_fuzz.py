@@ -1,6 +1,7 @@
 """No reader raises, whatever it is given. Hypothesis looks for what would make it."""
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvseal.fleet.commands import commands_in
+from kvseal.fleet.endpoints import read_endpoint
 from kvseal.fleet.engine_lines import NEEDLES, Place, read_line
 from kvseal.fleet.environment import read_environment
 from kvseal.fleet.facts import Fleet, Value, redact
 from kvseal.fleet.gather import Inputs, gather
+from kvseal.fleet.http import Answer
 from kvseal.fleet.literals import flag_of, integer_of, literal, number_of
 from kvseal.fleet.logs import read_log
 from kvseal.fleet.packages import image_facts, read_engine_version, read_packages
@@ -111,6 +114,29 @@ def test_files_never_raise(tmp_path: Path, data: bytes, packing: str) -> None:
     read_log(name)
     fleet = gather(Inputs([name], [name], [], [name], [name], [name]))
     assert isinstance(fleet, Fleet)
+
+
+NAMES = st.sampled_from(
+    ["data", "owned_by", "root", "parent", "max_model_len", "version", "internal_states", "api_key", "host", "disaggregation_mode", "max_total_num_tokens", "context_length", "tp_size", "model_path", "page_size"]
+)
+LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just("sglang")
+)
+PAGES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(NAMES, inner, max_size=6)),
+    max_leaves=20,
+)
+
+
+@FILES
+@given(st.one_of(PAGES.map(lambda page: json.dumps(page).encode()), st.binary(max_size=50)), TEXT)
+def test_pages_of_servers_never_raise(monkeypatch: pytest.MonkeyPatch, page: bytes, text: str) -> None:
+    def answer(_client: object, url: str, _limits: object) -> Answer:
+        return Answer(200, text.encode("utf-8", "replace") if url.endswith("/metrics") else page)
+
+    monkeypatch.setattr("kvseal.fleet.endpoints.fetch", answer)
+    read_endpoint("http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("text", ["x" * 200_000, "a=" * 50_000, "'" * 20_001, "\\\n" * 20_000, "(" * 50_000])

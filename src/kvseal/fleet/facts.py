@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 Value = str | int | float | bool | None
@@ -149,8 +150,15 @@ class Server:
     name: str
     facts: tuple[Fact, ...] = ()
 
+    @cached_property
+    def _by_key(self) -> dict[Key, tuple[Fact, ...]]:
+        grouped: dict[Key, list[Fact]] = {}
+        for fact in self.facts:
+            grouped.setdefault(fact.key, []).append(fact)
+        return {key: tuple(facts) for key, facts in grouped.items()}
+
     def of(self, key: Key) -> tuple[Fact, ...]:
-        return tuple(fact for fact in self.facts if fact.key is key)
+        return self._by_key.get(key, ())
 
     def values(self, key: Key) -> tuple[Value, ...]:
         """Distinct values, in the order of their sources."""
