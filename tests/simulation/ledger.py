@@ -26,7 +26,7 @@ _NAN: Final = b"\xff\xff"  # a half-precision NaN: one is enough to make a row n
 
 
 class Written(NamedTuple):
-    """What a slot holds: the KV of this node, written by this process, tainted by ``cause`` (empty: clean)."""
+    """A slot holds the KV of this node, written by this process, tainted by ``cause`` (empty: clean)."""
 
     node: int
     writer: str

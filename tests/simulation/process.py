@@ -277,7 +277,7 @@ class Process:
 
     def _done(self, plan: StepPlan, results: list[SliceResult]) -> None:
         world, core = self.world, self.core
-        if not self.alive:
+        if not self.alive or self.running is not plan:
             return
         self.running = None
         waits = self.ahead is not None
