@@ -132,7 +132,7 @@ class Tokenizer:
         for match in reversed(list(_CUT.finditer(text, max(start, end - _CUT_WINDOW), end))):
             if not self._in_added_token(text, match.end()):
                 return match.end()
-        window = _CUT_WINDOW
+        window = _CUT_WINDOW // 2
         while True:
             first = max(start, end - window)
             for place in reversed(self._words(text, first, end, surely=first == start)[1:-_UNSURE_WORDS]):
