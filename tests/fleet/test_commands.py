@@ -52,6 +52,17 @@ def test_an_unknown_variable_is_no_default() -> None:
     assert "unexpanded-value" in codes(f"{LAUNCH} --disaggregation-mode $MODE")
 
 
+@pytest.mark.parametrize("value", ["{{ .Values.mode }}", "$(MODE)", "${MODE}", "both", "''"])
+def test_a_placeholder_is_no_role(value: str) -> None:
+    """It must not pass for a server without disaggregation."""
+    assert one(f"{LAUNCH} --disaggregation-mode '{value}'").of(Key.ROLE) == ()
+
+
+def test_dynamo_has_defaults_of_its_own() -> None:
+    assert one("python3 -m dynamo.vllm --model m").of(Key.CONNECTOR) == ()
+    assert one("python3 -m dynamo.sglang --model-path m").of(Key.ROLE) == ()
+
+
 def test_a_misspelt_guard_is_said() -> None:
     text = f"{LAUNCH} --disaggregation-enable-kv-checksums"
     assert commands_in("f", text)[1] == [

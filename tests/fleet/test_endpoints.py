@@ -94,6 +94,12 @@ def test_sglang_is_read_whatever_the_content_type_says(serve: Callable[[Answer],
     assert "k" not in {fact.source.text for fact in server.of(Key.API_KEY)}
 
 
+def test_an_unknown_mode_is_no_role(serve: Callable[[Answer], str]) -> None:
+    page = json.dumps({"disaggregation_mode": "something new", "version": "0.9.0"}).encode()
+    ((server,), _) = read_endpoint(serve(lambda request: send(request, page)))
+    assert server.of(Key.ROLE) == ()
+
+
 def test_one_that_hangs_is_asked_once(serve: Callable[[Answer], str]) -> None:
     asked: list[str] = []
 

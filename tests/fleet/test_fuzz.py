@@ -117,7 +117,23 @@ def test_files_never_raise(tmp_path: Path, data: bytes, packing: str) -> None:
 
 
 NAMES = st.sampled_from(
-    ["data", "owned_by", "root", "parent", "max_model_len", "version", "internal_states", "api_key", "host", "disaggregation_mode", "max_total_num_tokens", "context_length", "tp_size", "model_path", "page_size"]
+    [
+        "data",
+        "owned_by",
+        "root",
+        "parent",
+        "max_model_len",
+        "version",
+        "internal_states",
+        "api_key",
+        "host",
+        "disaggregation_mode",
+        "max_total_num_tokens",
+        "context_length",
+        "tp_size",
+        "model_path",
+        "page_size",
+    ]
 )
 LEAVES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just("sglang")

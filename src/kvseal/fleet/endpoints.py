@@ -140,8 +140,11 @@ def _server_info(endpoint: _Endpoint) -> None:
             Key.DIST_INIT,
         }:
             continue
+        value = setting.convert(raw)
+        if value is None and raw is not None:
+            continue
         secret = setting.key in {Key.API_KEY, Key.ADMIN_KEY}
-        endpoint.add(setting.key, setting.convert(raw), path, f'"{name}": {"***" if secret and raw else raw}')
+        endpoint.add(setting.key, value, path, f'"{name}": {"***" if secret and raw else raw}')
     pool = integer_of(body.get("max_total_num_tokens"))
     if pool is not None:
         endpoint.add(Key.POOL, pool, path, f'"max_total_num_tokens": {pool}')

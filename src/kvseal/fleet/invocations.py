@@ -47,7 +47,7 @@ _LAUNCHERS: Final = (
     (("dynamo.vllm",), "vllm"),
     (("kvseal", "serve"), "kvseal"),
 )
-_OPEN_ENDED: Final = re.compile(r"\$(?:@|\*|\{@|\{\*|[A-Za-z_{(]|$)|`")
+_OPEN_ENDED: Final = re.compile(r"\$(?:@|\*|\{@|\{\*|[A-Za-z_{(]|$)|`|\{\{")
 _NEAR_PREFIXES: Final = ("--disagg", "--kv-", "--max-total", "--context", "--page", "--enable-kv")
 # Flags of the same families that carry no fact of ours: not to be called unknown.
 _OTHER_KNOWN: Final = frozenset(
@@ -108,6 +108,8 @@ def server_of(invocation: Invocation) -> tuple[Server | None, list[Note]]:
     engine, start = launch
     arguments = invocation.argv[start:]
     reader = _Arguments(invocation, engine, arguments)
+    if start and invocation.argv[start - 1].text.startswith("dynamo."):
+        reader.defaults_unknown()  # Dynamo fills in defaults of its own, a KV connector among them
     facts = [fact for fact in facts if fact.key is not Key.ENGINE] + reader.facts()
     notes += reader.notes
     complete = not invocation.open_environment
@@ -149,6 +151,9 @@ class _Arguments:
         self._complete = True
         self._raw: set[Key] = set()
         self.notes: list[Note] = []
+
+    def defaults_unknown(self) -> None:
+        self._complete = False
 
     def facts(self) -> list[Fact]:
         engine_here = source("command", self._where, self._line, self._shown())

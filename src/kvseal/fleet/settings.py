@@ -22,8 +22,11 @@ def _text(value: Value) -> Value:
 
 
 def _role(value: Value) -> Value:
+    """None for what is no role: a template's placeholder must not pass for "not disaggregated"."""
     text = str(value).lower()
-    return "combined" if text in {"null", "none", ""} else text
+    if text in {"null", "none"}:
+        return "combined"
+    return text if text in {"prefill", "decode"} else None
 
 
 def _present(value: Value) -> Value:
