@@ -66,7 +66,7 @@ Environments = Annotated[
 def audit(
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="Launch commands or logs, found out by reading."),
+        typer.Argument(metavar="FILE", help="Launch commands or logs, found out by reading."),
     ] = None,
     logs: Logs = [],  # noqa: B006 - typer reads defaults, nobody changes them
     commands: Commands = [],  # noqa: B006

@@ -284,11 +284,10 @@ def _markdown_finding(finding: Finding, language: Language) -> list[str]:
     lines += [
         f"- `{_cell(fact.source.where)}`: `{_cell(fact.source.text)}`" for fact in finding.evidence[:10]
     ]
-    lines += [
-        f"- {words.SOURCE.said(language)}: [{_cell(cite.title)}]({cite.url})"
-        + (f" ({words.SECONDARY.said(language)})" if cite.standing is Standing.SECONDARY else "")
-        for cite in rule.sources
-    ]
+    for cite in rule.sources:
+        link = f"[{_cell(cite.title)}]({cite.url})" if cite.url.startswith("http") else _cell(cite.title)
+        mark = f" ({words.SECONDARY.said(language)})" if cite.standing is Standing.SECONDARY else ""
+        lines.append(f"- {words.SOURCE.said(language)}: {link}{mark}")
     return [*lines, ""]
 
 
