@@ -54,6 +54,7 @@ EVENTS = (
     "released",
     "peers_cut",
     "stale_messages",
+    "queue_full",
     "guard_g2",
     "guard_g5",
     "guard_g6",
@@ -288,11 +289,13 @@ class PrefillCore:
             return
         self.counters.add("prefill_requests")
         admitted = guards.g2_refusal(message.tokens, 0, self.config.usable_tokens)
+        event = "guard_g2"
         if isinstance(admitted, guards.Admitted) and len(self._jobs) >= self.config.max_waiting:
+            event = "queue_full"  # one counter per cause (F26)
             admitted = Rejected(code=Code.NO_CAPACITY, message="the prefill worker's queue is full")
         if isinstance(admitted, Rejected):
             self.counters.add("prefill_refused")
-            self._record("guard_g2", key, admitted.message)
+            self._record(event, key, admitted.message)
             self._send(peer, PrefillEnded(request=key.request, attempt=key.attempt, end=admitted))
             return
         page_key = derive_page_key(
