@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ CANARY_TENANT = TenantId("kvseal/canary")  # no tenant of a configuration may ha
 _CANARY_RETRY_S = 0.5
 _CANARY_TIMEOUT_S = 60.0
 Pair = tuple[InstanceId, InstanceId]
+T = TypeVar("T")
 
 
 class RequestStream:
@@ -191,18 +192,32 @@ class Dispatcher:
     # -------------------------------------------------------------------------------------------------
 
     def _submit(self, asked: Submission) -> RequestStream | Rejected:
-        effects = self.core.submit(asked)
+        effects = self._core(lambda: self.core.submit(asked))
         if isinstance(effects, Rejected):
             return effects
         request = asked.request
         stream = RequestStream(
             request,
-            lambda index: self._carry_out(self.core.stop(request, index)),
-            lambda code: self._carry_out(self.core.abort(self._loop.time(), request, code)),
+            lambda index: self._carry_out(self._core(lambda: self.core.stop(request, index))),
+            lambda code: self._carry_out(
+                self._core(lambda: self.core.abort(self._loop.time(), request, code))
+            ),
         )
         self._streams[request] = stream
         self._carry_out(effects)
         return stream
+
+    def _core(self, call: Callable[[], T]) -> T:
+        """A call that the HTTP side makes. It answers every exception with a 500; a bug must end the process
+        too.
+        """
+        try:
+            return call()
+        except InvariantViolation as error:
+            self._loop.call_exception_handler(
+                {"message": "the gateway's core found a bug", "exception": error}
+            )
+            raise
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

@@ -2,67 +2,24 @@
 
 A fault is a string in a process's settings, which only the modules of the lab accept:
 
-``placeholder``        the engine fault of 2026: a prompt that does not fit prefill's pool becomes a one-token
-                       placeholder whose page is sent, and decode starts with all the pages that it reserved
-``without:G5``         the guard lets everything pass
-``transport:{…}``      a :class:`kvseal.transport.Schedule` as JSON: what goes wrong with which read
+``placeholder``    the engine fault of 2026: a prompt that does not fit prefill's pool becomes a one-token
+                   placeholder whose page is sent, and decode starts with all the pages that it reserved
+``without:G5``     a guard is replaced as :mod:`kvseal.lab.ablation` says
+``transport:{…}``  a :class:`kvseal.transport.Schedule` as JSON: what goes wrong with which read
 """
 
 from collections.abc import Callable
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from kvseal.core import guards
-from kvseal.core.errors import Code
-from kvseal.core.guards import Admitted
-from kvseal.core.ids import PageId, Seal
-from kvseal.core.messages import Rejected
+from kvseal.lab.ablation import remove
 from kvseal.process import SettingsUnreadable
 from kvseal.transport import FaultyTransport, Schedule, Transport
 from kvseal.workers.process import Wakeup, Wrap, plain
 
-PLACEHOLDER_TOKEN = 0
-
-
-def replace(guard_id: str, function: Callable[..., object]) -> None:
-    """Put ``function`` in the guard's place, for the life of this process."""
-    guard = next(guard for guard in guards.GUARDS if guard.id == guard_id)
-    setattr(guards, guard.function, function)
-
-
-def no_capacity_check(_context: int, _workers: object) -> None:
-    """G1 as it was: the mismatch was known, and the engine was trusted to refuse what does not fit."""
-
-
-def placeholder(
-    original: Callable[[tuple[int, ...], int, int], Admitted | Rejected],
-) -> Callable[[tuple[int, ...], int, int], Admitted | Rejected]:
-    """G2 as it was: the refusal is data, the prompt is swapped for one token, and the request travels on."""
-
-    def admit(prompt: tuple[int, ...], max_tokens: int, context: int) -> Admitted | Rejected:
-        admitted = original(prompt, max_tokens, context)
-        if isinstance(admitted, Rejected) and admitted.code is Code.CONTEXT_LENGTH_EXCEEDED:
-            return Admitted(prompt=(PLACEHOLDER_TOKEN,), room_tokens=1)
-        return admitted
-
-    return admit
-
-
-def any_seal(_expected: PageId, _claimed: PageId, _claimed_seal: Seal, _landed_seal: Seal) -> bool:
-    """G5 as it was: nothing is compared."""
-    return True
-
-
-def something_arrived(extent: int, start: int) -> bool:
-    """G6 as it was: the transfer reported success, and nobody counts pages."""
-    return extent > 0 or start == 0
-
-
-def no_poison(pages: NDArray[np.int64]) -> NDArray[np.int64]:
-    """G8 as it was: pages are overwritten by their next use only."""
-    return pages[:0]
+# The five breaks in the chain of the incident: capacity is the gateway's to check, the rest the workers'.
+PLACEHOLDER_GATEWAY = ("G1",)
+PLACEHOLDER_WORKER = ("G2", "G5", "G6", "G8")
 
 
 def build_worker(faults: tuple[str, ...]) -> Wrap:
@@ -72,12 +29,9 @@ def build_worker(faults: tuple[str, ...]) -> Wrap:
         kind, _, detail = fault.partition(":")
         match kind:
             case "placeholder":
-                replace("G2", placeholder(guards.g2_refusal))
-                replace("G5", any_seal)
-                replace("G6", something_arrived)
-                replace("G8", no_poison)
+                remove(*PLACEHOLDER_WORKER)
             case "without":
-                _without(detail)
+                _remove(detail)
             case "transport":
                 wrap = _scheduled(msgspec.json.decode(detail, type=Schedule))
             case _:
@@ -86,25 +40,23 @@ def build_worker(faults: tuple[str, ...]) -> Wrap:
 
 
 def build_gateway(faults: tuple[str, ...]) -> None:
-    """The gateway's part: it advertises what it was told to."""
+    """The gateway's part: with ``placeholder`` it advertises what it was told to."""
     for fault in faults:
-        if fault != "placeholder":
-            raise SettingsUnreadable(f"no fault of a gateway is called {fault!r}")
-        replace("G1", no_capacity_check)
+        kind, _, detail = fault.partition(":")
+        match kind:
+            case "placeholder":
+                remove(*PLACEHOLDER_GATEWAY)
+            case "without":
+                _remove(detail)
+            case _:
+                raise SettingsUnreadable(f"no fault of a gateway is called {fault!r}")
 
 
-def _without(guard_id: str) -> None:
-    passing: dict[str, Callable[..., object]] = {
-        "G1": no_capacity_check,
-        "G5": any_seal,
-        "G6": something_arrived,
-        "G8": no_poison,
-    }
-    if guard_id not in passing:
-        raise SettingsUnreadable(
-            f"no lab build without {guard_id!r}; there is one without {', '.join(passing)}"
-        )
-    replace(guard_id, passing[guard_id])
+def _remove(identity: str) -> None:
+    try:
+        remove(identity)
+    except KeyError as error:
+        raise SettingsUnreadable(error.args[0]) from error
 
 
 def _scheduled(schedule: Schedule) -> Wrap:
