@@ -112,9 +112,8 @@ def main() -> None:
         return
     print(f"{arguments.dtype}, {psutil.cpu_count()} cores: ready after {result['start_s']:.1f} s")
     for run in result["runs"]:
-        print(
-            f"{run['clients']} clients: first token {run['ttft_median_s']:.2f} s, {run['output_tokens_per_s']:.0f} tokens/s"
-        )
+        speed = f"first token {run['ttft_median_s']:.2f} s, {run['output_tokens_per_s']:.0f} tokens/s"
+        print(f"{run['clients']} clients: {speed}")
     for before, after in zip(result["memory_at_start"], result["memory_after"], strict=True):
         print(
             f"{before['process']:<12} private {before['uss_mb']:>5} MB at start, {after['uss_mb']:>5} MB after"
