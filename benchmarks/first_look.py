@@ -116,7 +116,7 @@ def main() -> None:
         print(f"{run['clients']} clients: {speed}")
     for before, after in zip(result["memory_at_start"], result["memory_after"], strict=True):
         print(
-            f"{before['process']:<12} private {before['uss_mb']:>5} MB at start, {after['uss_mb']:>5} MB after"
+            f"{before['process']:<12} private {before['uss_mb']:>5} MB at start, {after['uss_mb']:>5} later"
         )
 
 
