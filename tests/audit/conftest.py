@@ -16,7 +16,7 @@ import yaml
 
 from kvseal.audit.advisories import load_advisories
 from kvseal.audit.judge import Report, judge
-from kvseal.audit.rule import Rule
+from kvseal.audit.rule import Effect, Rule
 from kvseal.audit.rules import load_rules
 from kvseal.fleet.facts import Fleet
 from kvseal.fleet.gather import Inputs, gather
@@ -90,3 +90,10 @@ def every_rule() -> tuple[Rule, ...]:
 @pytest.fixture(scope="session")
 def judged(every_rule: tuple[Rule, ...]) -> Callable[[Fleet], Report]:
     return lambda fleet: judge(fleet, every_rule, TODAY)
+
+
+@pytest.fixture(scope="session")
+def weighed(every_rule: tuple[Rule, ...]) -> Callable[[Fleet], Report]:
+    """The verdict alone: rules without effect on it are left out, which is three times as fast."""
+    weighing = [rule for rule in every_rule if rule.effect is not Effect.NONE]
+    return lambda fleet: judge(fleet, weighing, TODAY)

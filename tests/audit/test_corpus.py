@@ -52,33 +52,41 @@ def _without(fleet: Fleet, server: int, keys: set[Key]) -> Fleet:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_rules_without_effect_do_not_weigh(
+    case: Case, facts_of: Facts, judged: Judged, weighed: Judged
+) -> None:
+    one, other = judged(facts_of(case)), weighed(facts_of(case))
+    assert (one.verdict, one.at_least, one.at_most) == (other.verdict, other.at_least, other.at_most)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_taking_a_fact_away_never_makes_the_verdict_milder(
-    case: Case, facts_of: Facts, judged: Judged
+    case: Case, facts_of: Facts, weighed: Judged
 ) -> None:
     """Metamorphic, over the whole corpus. A disagreement between sources is one piece of knowledge."""
     fleet = facts_of(case)
-    before = judged(fleet)
+    before = weighed(fleet)
     for number, server in enumerate(fleet.servers):
         for key in dict.fromkeys(fact.key for fact in server.facts):
-            after = judged(_without(fleet, number, {key}))
+            after = weighed(_without(fleet, number, {key}))
             assert not _milder(before, after), (
                 f"{server.name} without {key}: {before.verdict} → {after.verdict}"
             )
         contradicted = set(server.conflicts())
         for index, fact in enumerate(server.facts):
             if fact.key not in contradicted and len(server.of(fact.key)) > 1:
-                after = judged(fleet.without(number, index))
+                after = weighed(fleet.without(number, index))
                 assert not _milder(before, after), f"{server.name} without {fact}"
 
 
-@pytest.mark.parametrize("case", CASES[::6], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES[::3], ids=lambda case: case.name)
 def test_taking_two_kinds_of_facts_away_never_makes_the_verdict_milder(
-    case: Case, facts_of: Facts, judged: Judged
+    case: Case, facts_of: Facts, weighed: Judged
 ) -> None:
     fleet = facts_of(case)
-    before = judged(fleet)
+    before = weighed(fleet)
     for number, server in enumerate(fleet.servers):
         keys = list(dict.fromkeys(fact.key for fact in server.facts))
         for one, other in zip(keys, keys[1:] + keys[:1], strict=True):
-            after = judged(_without(fleet, number, {one, other}))
+            after = weighed(_without(fleet, number, {one, other}))
             assert not _milder(before, after), f"{server.name} without {one}, {other}"
