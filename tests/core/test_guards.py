@@ -1,122 +1,209 @@
-"""Each guard by itself: what it lets pass and what it does not."""
+"""Each guard says yes where it must and no everywhere else; what it is for is shown by taking it away."""
 
 import numpy as np
 import pytest
-from tests.core.rig import BOB, DECODE, PREFILL, hello
 
 from kvseal.core import guards
 from kvseal.core.errors import CapacityMismatch, Code, ProtocolError
-from kvseal.core.guards import Admitted, Order
-from kvseal.core.ids import AttemptKey, PageId, RequestId, Seal
-from kvseal.core.messages import Rejected
+from kvseal.core.guards import GUARDS, Admitted, Guard, Order
+from kvseal.core.ids import AttemptKey, InstanceId, PageId, RequestId, Seal, TenantId
+from kvseal.core.messages import Hello, Rejected, Role
 from kvseal.core.pulls import Outcome
 
-
-def test_g1_names_both_numbers_and_the_option_to_change() -> None:
-    workers = [hello("decode", DECODE, 64), hello("prefill", PREFILL, 48, reserve=8)]
-    guards.g1_capacity(40, workers)
-    with pytest.raises(
-        CapacityMismatch, match=r"41 tokens does not fit the prefill pool.*40.*--prefill-pool-tokens"
-    ):
-        guards.g1_capacity(41, workers)
+ID, OTHER_ID = PageId(b"i" * 16), PageId(b"o" * 16)
+SEAL, OTHER_SEAL = Seal(b"s" * 16), Seal(b"t" * 16)
+CONTEXT = 10
 
 
-@pytest.mark.parametrize(
-    ("tokens", "wanted", "code"),
-    [
-        (0, 1, Code.EMPTY_PROMPT),
-        (10, 1, Code.CONTEXT_LENGTH_EXCEEDED),
-        (11, 0, Code.CONTEXT_LENGTH_EXCEEDED),
-        (8, 3, Code.MAX_TOKENS_EXCEEDED),
-    ],
-)
-def test_g2_refuses_with_a_value_that_has_no_tokens(tokens: int, wanted: int, code: Code) -> None:
-    refused = guards.g2_refusal(tuple(range(tokens)), wanted, 10)
-    assert isinstance(refused, Rejected)
-    assert refused.code is code
-    assert code.status == 400
+def worker(role: Role, pool: int, reserve: int) -> Hello:
+    return Hello(role=role, instance=InstanceId(b"w" * 16), pool_tokens=pool, reserve_tokens=reserve)
 
 
-def test_g2_admits_what_fits_exactly() -> None:
-    assert guards.g2_refusal((1, 2, 3), 7, 10) == Admitted((1, 2, 3), 10)
-    assert guards.g2_refusal((1,) * 10, 0, 10) == Admitted((1,) * 10, 10)
+def refused(prompt: int, max_tokens: int) -> Rejected:
+    answer = guards.g2_refusal((7,) * prompt, max_tokens, CONTEXT)
+    assert isinstance(answer, Rejected)
+    return answer
 
 
-def test_g2_says_both_numbers() -> None:
-    refused = guards.g2_refusal((1,) * 12, 1, 10)
-    assert isinstance(refused, Rejected)
-    assert "maximum context length is 10 tokens" in refused.message
-    assert "12 tokens" in refused.message
+# --- the table
+# ---------------------------------------------------------------------------------------------------------
 
 
-def test_g3_lets_prefill_alone_describe_its_pool() -> None:
-    assert guards.g3_exports("prefill")
-    assert not guards.g3_exports("decode")
-    assert not guards.g3_exports("gateway")
+def test_the_table_names_every_guard_and_its_function() -> None:
+    assert [guard.id for guard in GUARDS] == [f"G{number}" for number in range(1, 13)]
+    for guard in GUARDS:
+        assert guard.function.startswith(guard.id.lower() + "_")
+        assert callable(getattr(guards, guard.function))
 
 
-def test_g4_frees_a_page_only_when_every_pull_is_proven() -> None:
+def test_a_second_line_stands_behind_others_and_a_first_line_behind_none() -> None:
+    ids = {guard.id for guard in GUARDS}
+    for guard in GUARDS:
+        assert set(guard.behind) <= ids - {guard.id}
+        assert bool(guard.behind) == (guard.line == "second")
+
+
+def test_a_guard_is_first_or_second_line_behind_nothing_by_itself() -> None:
+    assert Guard("G0", "g0_none", "first").behind == ()
+
+
+def test_the_table_is_the_text_above_it() -> None:
+    text = guards.__doc__ or ""
+    rows = {
+        line.split()[0]: line.split()
+        for line in text.splitlines()
+        if line.startswith("G") and line[1].isdigit()
+    }
+    assert {name: row[1] for name, row in rows.items()} == {guard.id: guard.line for guard in GUARDS}
+    for guard in GUARDS:
+        assert tuple(rows[guard.id][2 : 2 + len(guard.behind)]) == guard.behind
+
+
+def test_active_guards_are_those_that_nobody_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert guards.active() == tuple(guard.id for guard in GUARDS)
+    monkeypatch.setattr(guards, "g5_seal", lambda *_: True)
+    assert guards.active() == tuple(guard.id for guard in GUARDS if guard.id != "G5")
+
+
+# --- one by one
+# ---------------------------------------------------------------------------------------------------------
+
+
+def test_g1_takes_a_context_that_every_pool_holds() -> None:
+    guards.g1_capacity(100, [worker("prefill", 100, 0), worker("decode", 108, 8)])
+    guards.g1_capacity(100, [])
+
+
+def test_g1_refuses_a_context_above_a_pool_and_names_both_numbers() -> None:
+    """F04."""
+    pools = [worker("prefill", 200, 0), worker("decode", 108, 9)]
+    with pytest.raises(CapacityMismatch) as caught:
+        guards.g1_capacity(100, pools)
+    assert str(caught.value) == (
+        "the advertised context of 100 tokens does not fit the decode pool, which holds 99 "
+        "(108 allocated, 9 in reserve): raise --decode-pool-tokens to at least 109, or lower --max-context to 99 (or 'auto')"
+    )
+
+
+@pytest.mark.parametrize(("prompt", "max_tokens"), [(1, 9), (9, 1), (5, 5), (10, 0), (1, 0)])
+def test_g2_admits_what_fits(prompt: int, max_tokens: int) -> None:
+    tokens = tuple(range(prompt))
+    assert guards.g2_refusal(tokens, max_tokens, CONTEXT) == Admitted(tokens, prompt + max_tokens)
+
+
+def test_g2_refuses_an_empty_prompt() -> None:
+    answer = refused(0, 5)
+    assert (answer.code, answer.message) == (Code.EMPTY_PROMPT, "the prompt has no tokens")
+
+
+@pytest.mark.parametrize("max_tokens", [0, 1, 5])
+def test_g2_refuses_a_prompt_that_is_too_long(max_tokens: int) -> None:
+    """F01: with its true count."""
+    answer = refused(11, max_tokens)
+    assert answer.code is Code.CONTEXT_LENGTH_EXCEEDED
+    assert answer.message == (
+        "This model's maximum context length is 10 tokens. However, your prompt has 11 tokens."
+    )
+
+
+def test_g2_refuses_a_prompt_that_leaves_no_room_for_an_answer() -> None:
+    answer = refused(10, 1)
+    assert answer.code is Code.CONTEXT_LENGTH_EXCEEDED
+    assert answer.message == (
+        "This model's maximum context length is 10 tokens. "
+        "However, your prompt has 10 tokens, which leaves no room for an answer."
+    )
+    assert refused(10, 2).code is Code.CONTEXT_LENGTH_EXCEEDED
+
+
+def test_g2_refuses_an_answer_that_is_too_long() -> None:
+    answer = refused(7, 4)
+    assert answer.code is Code.MAX_TOKENS_EXCEEDED
+    assert answer.message == (
+        "This model's maximum context length is 10 tokens. Your prompt has 7 tokens, which leaves 3 "
+        "for the answer, and you asked for 4."
+    )
+
+
+def test_a_refusal_has_no_tokens() -> None:
+    assert not {"prompt", "tokens", "room_tokens"} & set(Rejected.__struct_fields__)
+
+
+def test_g3_lets_only_prefill_export_its_pool() -> None:
+    assert [guards.g3_exports(role) for role in ("prefill", "decode", "gateway")] == [True, False, False]
+
+
+def test_g4_frees_only_pages_without_an_unproven_pull() -> None:
+    """F05, F06."""
     assert guards.g4_proven(np.array([0, 1, 2, 0], np.int32)).tolist() == [True, False, False, True]
 
 
-def test_g4_takes_nothing_but_done_for_a_proof() -> None:
-    assert [outcome for outcome in Outcome if guards.g4_proves(outcome)] == [Outcome.DONE]
+def test_g4_believes_done_and_nothing_else() -> None:
+    """F15."""
+    assert {outcome: guards.g4_proves(outcome) for outcome in Outcome} == {
+        Outcome.DONE: True,
+        Outcome.ERROR: False,
+    }
 
 
-def test_g5_wants_the_expected_id_and_the_seal_of_the_landed_bytes() -> None:
-    page, other = PageId(b"p" * 16), PageId(b"o" * 16)
-    seal, differs = Seal(b"s" * 16), Seal(b"d" * 16)
-    assert guards.g5_seal(page, page, seal, seal)
-    assert not guards.g5_seal(page, other, seal, seal)
-    assert not guards.g5_seal(page, page, seal, differs)
+def test_g5_accepts_the_expected_page_with_its_own_seal_only() -> None:
+    """F14: neither another page, however intact, nor the right page with other bytes."""
+    assert guards.g5_seal(ID, ID, SEAL, SEAL)
+    assert not guards.g5_seal(ID, OTHER_ID, SEAL, SEAL)
+    assert not guards.g5_seal(ID, ID, SEAL, OTHER_SEAL)
+    assert not guards.g5_seal(ID, OTHER_ID, SEAL, OTHER_SEAL)
 
 
-def test_g6_starts_exactly_at_the_extent() -> None:
-    assert [start for start in range(5) if guards.g6_extent(3, start)] == [3]
+def test_g6_reads_exactly_what_is_proven() -> None:
+    """F16."""
+    assert guards.g6_extent(5, 5)
+    assert not guards.g6_extent(4, 5)
+    assert not guards.g6_extent(6, 5)
 
 
-def test_g7_wants_every_page_in_the_life_that_was_pinned() -> None:
-    pinned = np.array([4, 9], np.uint64)
-    assert guards.g7_generation(pinned, np.array([4, 9], np.uint64))
-    assert not guards.g7_generation(pinned, np.array([4, 10], np.uint64))
+def test_g7_sees_one_page_of_another_life() -> None:
+    """F13."""
+    pinned = np.array([1, 2, 3], np.uint64)
+    assert guards.g7_generation(pinned, pinned.copy())
+    assert not guards.g7_generation(pinned, np.array([1, 3, 3], np.uint64))
+    assert guards.g7_generation(pinned[:0], pinned[:0])
 
 
-def test_g8_poisons_all_pages_of_a_lease() -> None:
-    pages = np.array([3, 1, 2], np.int64)
-    assert guards.g8_poison(pages).tolist() == [3, 1, 2]
+def test_g8_poisons_all_pages_of_a_new_lease() -> None:
+    assert guards.g8_poison(np.array([3, 1], np.int64)).tolist() == [3, 1]
 
 
-def test_g9_keeps_each_tenant_to_itself() -> None:
-    assert guards.g9_scope(BOB) == BOB
+def test_g9_keeps_a_tenant_to_itself() -> None:
+    """F25."""
+    assert guards.g9_scope(TenantId("a")) == "a"
 
 
 @pytest.mark.parametrize(
     ("attempt", "index", "order"),
-    [(1, 3, Order.STALE), (2, 2, Order.STALE), (2, 3, Order.NEXT), (2, 4, Order.GAP), (3, 3, Order.NEXT)],
+    [
+        (2, 5, Order.NEXT),
+        (3, 5, Order.NEXT),
+        (1, 5, Order.STALE),
+        (2, 4, Order.STALE),
+        (2, 6, Order.GAP),
+        (1, 6, Order.STALE),
+    ],
 )
-def test_g10_delivers_the_next_token_only(attempt: int, index: int, order: Order) -> None:
-    assert guards.g10_in_order(attempt, 2, index, 3) is order
+def test_g10_delivers_each_token_once_and_in_order(attempt: int, index: int, order: Order) -> None:
+    """F08."""
+    assert guards.g10_in_order(attempt, 2, index, 5) is order
 
 
-def test_g11_refuses_a_frame_over_its_limit() -> None:
-    guards.g11_frame(100, 100)
-    with pytest.raises(ProtocolError, match="101 bytes is over the limit of 100"):
-        guards.g11_frame(101, 100)
+def test_g11_refuses_a_frame_above_its_limit() -> None:
+    """F24."""
+    guards.g11_frame(0, 10)
+    guards.g11_frame(10, 10)
+    with pytest.raises(ProtocolError, match=r"^a frame of 11 bytes is over the limit of 10$"):
+        guards.g11_frame(11, 10)
 
 
-def test_g12_ends_the_failed_attempt_and_no_other() -> None:
-    running = [AttemptKey(RequestId(name), 1) for name in "abc"]
-    assert guards.g12_contain(running[1], running) == (running[1],)
-    assert guards.g12_contain(AttemptKey(RequestId("b"), 2), running) == ()
-
-
-def test_the_table_names_functions_of_the_module_and_guards_that_exist() -> None:
-    ids = [guard.id for guard in guards.GUARDS]
-    assert ids == [f"G{number}" for number in range(1, 13)]
-    assert all(callable(getattr(guards, guard.function)) for guard in guards.GUARDS)
-    assert all(set(guard.behind) <= set(ids) - {guard.id} for guard in guards.GUARDS)
-    assert [guard.id for guard in guards.GUARDS if guard.behind] == ["G1", "G2", "G8"]
-
-
-def test_all_guards_are_active_unless_a_lab_replaced_them() -> None:
-    assert guards.active() == tuple(guard.id for guard in guards.GUARDS)
+def test_g12_ends_the_request_that_failed_and_no_other() -> None:
+    """F22."""
+    keys = [AttemptKey(RequestId(name), 1) for name in ("a", "b", "c")]
+    assert guards.g12_contain(keys[1], keys) == (keys[1],)
+    assert guards.g12_contain(AttemptKey(RequestId("b"), 2), keys) == ()

@@ -1,4 +1,4 @@
-"""The book of one pool: free, held, quarantined, and nothing in between."""
+"""The book of a pool, by example; `machines/test_pool_machine.py` searches for what nobody thought of."""
 
 import numpy as np
 import pytest
@@ -8,68 +8,162 @@ from kvseal.core.pages import NO_PINS, PagePool, Pins, PoolCount
 from kvseal.core.pulls import Outcome
 
 
-def leased(pool: PagePool, pages: int) -> Pins:
-    pins = pool.lease(pages)
+def leased(pool: PagePool, wanted: int) -> Pins:
+    pins = pool.lease(wanted)
     assert pins is not None
     return pins
 
 
-def test_a_pool_hands_out_what_it_has_and_no_more() -> None:
+def pages(pins: Pins) -> list[int]:
+    return list(map(int, pins.pages))
+
+
+TORN = r"^a page on the free list is held, unproven or listed twice$"
+GIVEN_BACK = r"^pages were used after they had been given back \(G7\)$"
+
+
+def test_pins_are_pages_with_their_lives() -> None:
+    pins = leased(PagePool(4), 3)
+    assert len(pins) == 3
+    assert pages(pins[1:]) == [1, 2]
+    assert pins[1:].generations.tolist() == [1, 1]
+    joined = pins[2:] + pins[:1]
+    assert pages(joined) == [2, 0]
+    assert joined.generations.tolist() == [1, 1]
+    assert len(NO_PINS) == 0
+    for pins_or_none in (NO_PINS, joined, NO_PINS + joined):
+        assert pins_or_none.pages.dtype == np.dtype(np.int64)
+        assert pins_or_none.generations.dtype == np.dtype(np.uint64)
+    assert pages(NO_PINS + pins) == pages(pins)
+
+
+def test_generations_stay_with_their_pages() -> None:
+    pool = PagePool(2)
+    pool.release(leased(pool, 1))
+    pins = leased(pool, 2)
+    assert (pages(pins), pins.generations.tolist()) == ([0, 1], [2, 1])
+    assert (pages(pins[1:] + pins[:1]), (pins[1:] + pins[:1]).generations.tolist()) == ([1, 0], [1, 2])
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_pool_has_pages(size: int) -> None:
+    with pytest.raises(ValueError, match=rf"^a pool needs at least one page, not {size}$"):
+        PagePool(size)
+
+
+def test_a_pool_of_one_page_works() -> None:
+    pool = PagePool(1)
+    assert pool.count() == PoolCount(free=1, held=0, quarantined=0)
+    assert pages(leased(pool, 1)) == [0]
+
+
+@pytest.mark.parametrize("wanted", [0, -1])
+def test_a_lease_has_pages(wanted: int) -> None:
+    with pytest.raises(ValueError, match=rf"^a lease needs at least one page, not {wanted}$"):
+        PagePool(2).lease(wanted)
+
+
+def test_a_lease_gets_all_that_it_wants_or_nothing() -> None:
     pool = PagePool(3)
     assert pool.lease(4) is None
-    assert sorted(leased(pool, 3).pages.tolist()) == [0, 1, 2]
+    assert pool.count() == PoolCount(free=3, held=0, quarantined=0)
+    assert pages(leased(pool, 3)) == [0, 1, 2]
     assert pool.lease(1) is None
-    assert pool.count() == PoolCount(free=0, held=3, quarantined=0)
+    pool.check()
 
 
 def test_pages_freed_last_are_leased_first() -> None:
     pool = PagePool(4)
-    first = leased(pool, 2)
+    first, second = leased(pool, 2), leased(pool, 1)
+    pool.release(second)
     pool.release(first)
-    assert leased(pool, 2).pages.tolist() == first.pages.tolist()
+    assert pages(leased(pool, 4)) == [0, 1, 2, 3]
 
 
-def test_each_lease_is_another_life_of_its_pages() -> None:
-    """G7: the generation is bumped when a page leaves the free list."""
+def test_a_page_begins_a_new_life_with_each_lease() -> None:
+    pool = PagePool(1)
+    for life in range(1, 4):
+        pins = leased(pool, 1)
+        assert pins.generations.tolist() == [life]
+        pool.release(pins)
+
+
+def test_a_page_is_free_only_when_its_last_holder_lets_go() -> None:
+    pool = PagePool(2)
+    pins = leased(pool, 2)
+    pool.retain(pins[:1])
+    assert [pool.holders(0), pool.holders(1)] == [2, 1]
+    pool.release(pins)
+    assert pool.count() == PoolCount(free=1, held=1, quarantined=0)
+    assert pool.is_current(pins[:1])
+    pool.release(pins[:1])
+    assert pool.count() == PoolCount(free=2, held=0, quarantined=0)
+
+
+def test_what_was_given_back_is_not_current() -> None:
+    pool = PagePool(2)
+    pins = leased(pool, 2)
+    pool.release(pins[:1])
+    assert not pool.is_current(pins)
+    assert not pool.is_current(pins[:1])
+    assert pool.is_current(pins[1:])
+
+
+def test_what_was_leased_again_is_not_current_for_the_one_before() -> None:
     pool = PagePool(1)
     old = leased(pool, 1)
-    assert pool.is_current(old)
     pool.release(old)
     new = leased(pool, 1)
     assert not pool.is_current(old)
     assert pool.is_current(new)
-    for use in (pool.retain, pool.release, pool.pull_posted):
-        with pytest.raises(InvariantViolation, match="G7"):
-            use(old)
-    assert pool.count() == PoolCount(free=0, held=1, quarantined=0)
 
 
-def test_pages_given_back_are_nobodys_before_they_are_leased_again() -> None:
-    """G7: the generation alone does not say so yet."""
-    pool = PagePool(2)
-    pins = leased(pool, 2)
-    pool.release(pins)
-    assert not pool.is_current(pins)
-    with pytest.raises(InvariantViolation):
-        pool.retain(pins)
-    with pytest.raises(InvariantViolation):
-        pool.release(pins)
-
-
-def test_a_shared_page_is_free_when_its_last_holder_lets_go() -> None:
+@pytest.mark.parametrize("use", ["retain", "release", "pull_posted"])
+def test_every_use_of_a_page_of_another_life_is_refused(use: str) -> None:
+    """F13: a read after the lease ended fails the request."""
     pool = PagePool(1)
-    pins = leased(pool, 1)
-    pool.retain(pins)
-    assert pool.holders(0) == 2
-    pool.release(pins)
-    assert pool.count().free == 0
-    pool.release(pins)
+    old = leased(pool, 1)
+    pool.release(old)
+    with pytest.raises(InvariantViolation, match=GIVEN_BACK):
+        getattr(pool, use)(old)
+    new = leased(pool, 1)
+    with pytest.raises(InvariantViolation, match=GIVEN_BACK):
+        getattr(pool, use)(old)
+    assert pool.holders(0) == 1
+    pool.release(new)
     assert pool.count().free == 1
 
 
+def test_a_landing_page_is_not_free_before_its_pull_is_done() -> None:
+    """F05, F15: whatever a timeout or a cancel says."""
+    pool = PagePool(2)
+    pins = leased(pool, 2)
+    pool.pull_posted(pins)
+    pool.release(pins)
+    assert pool.count() == PoolCount(free=0, held=0, quarantined=2)
+    assert pool.lease(1) is None
+    pool.check()
+    pool.pull_ended(pins.pages[:1], Outcome.DONE)
+    assert pool.count() == PoolCount(free=1, held=0, quarantined=1)
+    pool.pull_ended(pins.pages[1:], Outcome.DONE)
+    assert pool.count() == PoolCount(free=2, held=0, quarantined=0)
+    assert pages(leased(pool, 2)) == [1, 0]
+    pool.check()
+
+
+def test_a_failed_pull_keeps_its_page_in_quarantine_for_good() -> None:
+    """F06: nothing but proof gives a landing page back, and no second end of the transfer is proof."""
+    pool = PagePool(1)
+    pins = leased(pool, 1)
+    pool.pull_posted(pins)
+    pool.pull_ended(pins.pages, Outcome.ERROR)
+    pool.release(pins)
+    assert pool.count() == PoolCount(free=0, held=0, quarantined=1)
+    pool.check()
+
+
 @pytest.mark.parametrize("ends", [[], [Outcome.ERROR], [Outcome.DONE], [Outcome.ERROR, Outcome.DONE]])
-def test_landing_pages_are_free_only_when_every_pull_is_proven(ends: list[Outcome]) -> None:
-    """G4: with two pulls posted, and whatever else ended."""
+def test_of_two_pulls_both_must_be_done(ends: list[Outcome]) -> None:
     pool = PagePool(2)
     pins = leased(pool, 2)
     pool.pull_posted(pins)
@@ -82,74 +176,92 @@ def test_landing_pages_are_free_only_when_every_pull_is_proven(ends: list[Outcom
     pool.check()
 
 
-def test_a_late_proof_frees_quarantined_pages() -> None:
-    """G4."""
-    pool = PagePool(3)
-    pins = leased(pool, 2)
-    pool.pull_posted(pins)
-    pool.release(pins)
-    pool.pull_ended(pins.pages[:1], Outcome.DONE)
-    assert pool.count() == PoolCount(free=2, held=0, quarantined=1)
-    pool.pull_ended(pins.pages[1:], Outcome.DONE)
-    assert pool.count() == PoolCount(free=3, held=0, quarantined=0)
-    pool.check()
-
-
-def test_an_error_leaves_pages_unproven_for_good() -> None:
-    """G4, F15."""
-    pool = PagePool(1)
-    pins = leased(pool, 1)
-    pool.pull_posted(pins)
-    pool.pull_ended(pins.pages, Outcome.ERROR)
-    pool.release(pins)
-    assert pool.count().quarantined == 1
-
-
-def test_a_proof_of_held_pages_frees_nothing() -> None:
-    pool = PagePool(1)
-    pins = leased(pool, 1)
-    pool.pull_posted(pins)
-    pool.pull_ended(pins.pages, Outcome.DONE)
-    assert pool.count() == PoolCount(free=0, held=1, quarantined=0)
-    pool.release(pins)
-    assert pool.count().free == 1
-
-
 def test_no_pins_are_always_current_and_can_be_given_back() -> None:
     pool = PagePool(1)
     assert pool.is_current(NO_PINS)
     pool.retain(NO_PINS)
     pool.release(NO_PINS)
-    pool.check()
+    assert pool.count() == PoolCount(free=1, held=0, quarantined=0)
 
 
-def test_pins_are_cut_and_joined_like_sequences() -> None:
-    pool = PagePool(4)
-    pins = leased(pool, 4)
-    assert len(pins[1:3]) == 2
-    assert (pins[:1] + pins[1:]).pages.tolist() == pins.pages.tolist()
+def test_a_page_waits_for_every_pull_that_was_ever_posted() -> None:
+    pool = PagePool(1)
+    pins = leased(pool, 1)
+    pool.pull_posted(pins)
+    pool.pull_posted(pins)
+    pool.release(pins)
+    pool.pull_ended(pins.pages, Outcome.DONE)
+    assert pool.count().quarantined == 1
+    pool.pull_ended(pins.pages, Outcome.DONE)
+    assert pool.count() == PoolCount(free=1, held=0, quarantined=0)
 
 
-@pytest.mark.parametrize("pages", [0, -1])
-def test_empty_pools_and_leases_are_refused(pages: int) -> None:
-    with pytest.raises(ValueError, match="at least one page"):
-        PagePool(pages)
-    with pytest.raises(ValueError, match="at least one page"):
-        PagePool(1).lease(pages)
-
-
-def test_the_check_finds_a_book_that_does_not_add_up() -> None:
+def test_a_pull_that_is_done_in_time_changes_nothing() -> None:
     pool = PagePool(2)
+    pins = leased(pool, 2)
+    pool.pull_posted(pins)
+    pool.pull_ended(pins.pages, Outcome.DONE)
+    assert pool.count() == PoolCount(free=0, held=2, quarantined=0)
+    pool.release(pins)
+    assert pool.count() == PoolCount(free=2, held=0, quarantined=0)
+    assert pages(leased(pool, 2)) == [0, 1]
+
+
+def test_a_page_that_is_free_already_is_not_freed_again() -> None:
+    pool = PagePool(2)
+    pins = leased(pool, 1)
+    pool.pull_posted(pins)
+    pool._unproven[pins.pages] += 1  # as if the book had been torn: nothing may double a page
+    pool.pull_ended(pins.pages, Outcome.DONE)
+    pool.pull_ended(pins.pages, Outcome.DONE)
+    pool.release(pins)
+    pool._unproven[pins.pages] += 1
+    pool.pull_ended(pins.pages, Outcome.DONE)
+    assert pool.count() == PoolCount(free=2, held=0, quarantined=0)
     pool.check()
-    pool._holders[0] = 1
-    with pytest.raises(InvariantViolation, match="free list"):
+
+
+def test_a_mixed_release_frees_what_is_proven_and_keeps_the_rest() -> None:
+    pool = PagePool(3)
+    pins = leased(pool, 3)
+    pool.pull_posted(pins[1:2])
+    pool.release(pins)
+    assert pool.count() == PoolCount(free=2, held=0, quarantined=1)
+    assert pages(leased(pool, 2)) == [0, 2]
+    pool.check()
+
+
+def test_the_check_sees_a_page_that_is_free_and_held() -> None:
+    pool = PagePool(2)
+    pool._holders[1] = 1
+    with pytest.raises(InvariantViolation, match=TORN):
         pool.check()
+
+
+def test_the_check_sees_a_page_that_is_free_and_unproven() -> None:
+    pool = PagePool(2)
+    pool._unproven[0] = 1
+    with pytest.raises(InvariantViolation, match=TORN):
+        pool.check()
+
+
+def test_the_check_sees_a_page_that_is_listed_twice() -> None:
+    pool = PagePool(2)
+    pool._stack[0] = 0
+    with pytest.raises(InvariantViolation, match=TORN):
+        pool.check()
+
+
+def test_the_check_sees_a_lost_page() -> None:
+    pool = PagePool(3)
+    leased(pool, 1)
     pool._holders[0] = 0
+    with pytest.raises(InvariantViolation, match=r"^2 free \+ 0 held \+ 0 quarantined pages are not 3$"):
+        pool.check()
+
+
+def test_the_check_sees_a_page_too_many() -> None:
+    pool = PagePool(2)
     pool._quarantined = 1
-    with pytest.raises(InvariantViolation, match="are not 2"):
+    with pytest.raises(InvariantViolation, match=r"^2 free \+ 0 held \+ 1 quarantined pages are not 2$"):
         pool.check()
-    pool._quarantined = 0
-    pool._stack[0] = pool._stack[1]
-    with pytest.raises(InvariantViolation, match="twice"):
-        pool.check()
-    assert np.count_nonzero(pool._is_free) == 2
