@@ -2,7 +2,6 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -52,16 +51,6 @@ def test_help_names_every_command_and_imports_nothing_heavy() -> None:
     for name, entry in cli.COMMANDS.items():
         assert f"{name}" in done.stdout
         assert entry.summary in done.stdout
-
-
-def test_help_answers_at_once() -> None:
-    def seconds() -> float:
-        begin = time.perf_counter()
-        run("--help")
-        return time.perf_counter() - begin
-
-    # Measured 0.12 s; the best of three, since other tests may be busy on the same cores.
-    assert min(seconds() for _ in range(3)) < 0.3
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -155,7 +144,5 @@ def test_the_model_command_fails_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.model
 def test_the_model_command_prints_the_folder(model_folder: Path) -> None:
-    begin = time.perf_counter()
     assert run("model", "fetch").stdout == f"{model_folder}\n"
-    assert time.perf_counter() - begin < 5  # measured 0.25 s: nothing is fetched again
     assert run("model", "path").stdout == f"{model_folder}\n"
