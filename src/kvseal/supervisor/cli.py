@@ -37,6 +37,9 @@ def serve(
     max_batch: Annotated[int | None, typer.Option(help="Sequences of one decode step. [64]")] = None,
     chunk_tokens: Annotated[int | None, typer.Option(help="Tokens of one prefill step. [512]")] = None,
     retries: Annotated[int | None, typer.Option(help="New attempts after a failed one. [1]")] = None,
+    prefix_reuse: Annotated[
+        bool | None, typer.Option(help="Reuse pages of a tenant's own earlier prompts. [no]")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR. [WARNING]")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the start table as one line of JSON.")
