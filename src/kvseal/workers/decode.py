@@ -120,7 +120,7 @@ class DecodeWorker:
             difference = mismatch(self._machine.hello, peer)
             if difference is not None:
                 raise ConnectionLost(difference)
-            await asyncio.to_thread(self._transport.connect, peer.instance, peer.endpoint)
+            await self._connect_transport(peer)
             self.shell.peers[peer.instance] = connection
             self.shell.carry_out(self.core.on_prefill_joined(self.shell.now(), peer))
             _log.info("prefill %s is here", short(peer.instance))
@@ -133,6 +133,16 @@ class DecodeWorker:
                 del self.shell.peers[peer.instance]
                 self._transport.disconnect(peer.instance)
                 self.shell.carry_out(self.core.on_peer_lost(self.shell.now(), peer.instance))
+
+    async def _connect_transport(self, peer: Hello) -> None:
+        """In a thread, which goes on when we are cancelled: what it then connects, nobody would disconnect."""
+        work = asyncio.to_thread(self._transport.connect, peer.instance, peer.endpoint)
+        connecting = asyncio.ensure_future(work)
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            connecting.add_done_callback(lambda _: self._transport.disconnect(peer.instance))
+            raise
 
     def _run(self, slices: Sequence[Slice]) -> Sequence[SliceResult]:
         return self._machine.engine.run(slices).results
