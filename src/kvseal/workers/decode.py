@@ -135,7 +135,7 @@ class DecodeWorker:
                 self.shell.carry_out(self.core.on_peer_lost(self.shell.now(), peer.instance))
 
     async def _connect_transport(self, peer: Hello) -> None:
-        """In a thread, which goes on when we are cancelled: what it then connects, nobody would disconnect."""
+        """In a thread, which goes on when we are cancelled: what it connects then is disconnected again."""
         work = asyncio.to_thread(self._transport.connect, peer.instance, peer.endpoint)
         connecting = asyncio.ensure_future(work)
         try:
