@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip install $(if $(CI),--quiet --progress-bar off) -c
 NATIVE_SOURCES := $(wildcard src/kvseal/*/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help serve setup model test check format clean
+.PHONY: help serve setup model test prove mutation check format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,14 @@ model: setup ## Fetch and convert the embedded model, unless it is there
 
 test: check model ## Set-up, static checks, then all tests (some of them: make test ARGS="tests/core -k seal")
 	$(BIN)/python -m pytest $(ARGS)
+
+prove: setup ## Search longer than the tests do: state machines, every state of larger scopes, the Spin model
+	KVSEAL_PROFILE=prove $(BIN)/python -m pytest --timeout=0 tests/core/machines
+	$(BIN)/python -m tests.exhaustive --prove --out build/exhaustive.json
+	$(BIN)/python spec/check.py --out build/spin.json
+
+mutation: setup ## Change the guards' code in hundreds of places; the tests must notice (writes docs/mutation.md)
+	$(BIN)/python tools/mutation.py
 
 check: setup ## Static checks: format, lint, strict types, import layers
 	$(BIN)/ruff format --check .
