@@ -81,7 +81,8 @@ def test_g1_refuses_a_context_above_a_pool_and_names_both_numbers() -> None:
         guards.g1_capacity(100, pools)
     assert str(caught.value) == (
         "the advertised context of 100 tokens does not fit the decode pool, which holds 99 "
-        "(108 allocated, 9 in reserve): raise --decode-pool-tokens to at least 109, or lower --max-context to 99 (or 'auto')"
+        "(108 allocated, 9 in reserve): raise --decode-pool-tokens to at least 109, "
+        "or lower --max-context to 99 (or 'auto')"
     )
 
 
@@ -123,6 +124,11 @@ def test_g2_refuses_an_answer_that_is_too_long() -> None:
         "This model's maximum context length is 10 tokens. Your prompt has 7 tokens, which leaves 3 "
         "for the answer, and you asked for 4."
     )
+
+
+def test_g2_says_what_is_too_long_the_prompt_or_the_answer() -> None:
+    assert refused(9, 2).code is Code.MAX_TOKENS_EXCEEDED
+    assert refused(10, 2).code is Code.CONTEXT_LENGTH_EXCEEDED
 
 
 def test_a_refusal_has_no_tokens() -> None:

@@ -37,6 +37,7 @@ def test_the_extent_grows_over_pages_without_a_gap() -> None:
     assert lease.extent == 0
     lease.prove(0, 15)
     assert lease.extent == 8
+    assert isinstance(lease.extent, int)
     lease.prove(2, 15)
     assert lease.extent == 15
     assert all(lease.is_proven(page) for page in range(4))
@@ -48,6 +49,7 @@ def test_a_partial_page_counts_for_its_tokens_only() -> None:
     assert lease.extent == 4
     lease.prove(1, 6)
     assert lease.extent == 6
+    assert isinstance(lease.extent, int)
 
 
 def test_the_extent_never_shrinks() -> None:

@@ -231,6 +231,17 @@ def test_a_mixed_release_frees_what_is_proven_and_keeps_the_rest() -> None:
     pool.check()
 
 
+def test_quarantine_adds_up_over_releases() -> None:
+    """F12: admission counts what is in quarantine, all of it."""
+    pool = PagePool(3)
+    for quarantined in (1, 2, 3):
+        pins = leased(pool, 1)
+        pool.pull_posted(pins)
+        pool.release(pins)
+        assert pool.count().quarantined == quarantined
+    pool.check()
+
+
 def test_the_check_sees_a_page_that_is_free_and_held() -> None:
     pool = PagePool(2)
     pool._holders[1] = 1
