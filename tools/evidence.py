@@ -40,7 +40,9 @@ def named_tests(root: Path = ROOT) -> Iterator[NamedTest]:
     for path in sorted((root / "tests").rglob("test_*.py")):
         source = path.read_text()
         lines = source.splitlines()
-        for node in ast.parse(source).body:
+        module = ast.parse(source)
+        about = ast.get_docstring(module) or ""  # what a whole file is about, each of its tests is
+        for node in module.body:
             inner = node.body if isinstance(node, ast.ClassDef) else [node]
             owner = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
             for function in inner:
@@ -48,7 +50,7 @@ def named_tests(root: Path = ROOT) -> Iterator[NamedTest]:
                     continue
                 if function.name.startswith("test"):
                     first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
-                    text = "\n".join(lines[first - 1 : function.end_lineno])
+                    text = "\n".join((about, *lines[first - 1 : function.end_lineno]))
                     yield NamedTest(str(path.relative_to(root)), owner + function.name, text)
 
 

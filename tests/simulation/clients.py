@@ -103,6 +103,13 @@ class Clients:
         if request.touches - 1 == request.ask.gone_after:
             self.world.agenda.after(0.0, self._leave, name, Code.ABORTED, Fault.GONE)
 
+    def planned(self, name: RequestId) -> None:
+        """A decoding pass was planned for this request: its client may vanish before it begins."""
+        request = self.world.requests[name]
+        request.passes += 1
+        if request.passes - 1 == request.ask.gone_at_pass:
+            self.world.agenda.after(0.0, self._leave, name, Code.ABORTED, Fault.GONE)
+
     def leave(self, name: RequestId, code: Code = Code.ABORTED) -> None:
         """The client is gone, or its deadline has passed: the gateway ends the request."""
         request, gateway = self.world.requests[name], self.gateway_of[name]

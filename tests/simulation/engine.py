@@ -36,7 +36,7 @@ def _slice(world: "World", process: "Process", entry: StepEntry) -> SliceResult:
         pool.put(work.table.pages[position // size], position % size, raw)
     written = np.array(tokens, np.int64)
     if work.sampling is None:
-        return SliceResult(None, True, written)
+        return SliceResult(None, not seen.nan, written)
     if seen.nan or world.dice.roll(Fault.NAN_LOGITS):
         return SliceResult(None, False, written)
     own = request.path[work.start] if work.start < len(request.path) else -1

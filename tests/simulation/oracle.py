@@ -63,6 +63,7 @@ class Request:
     stopped_at: int | None = None
     lost: bool = False  # its gateway crashed: nobody can answer any more
     touches: int = 0
+    passes: int = 0
     first_s: float = -1.0
 
     @property

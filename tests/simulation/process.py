@@ -30,6 +30,7 @@ from kvseal.core.ids import InstanceId, Seal
 from kvseal.core.messages import Abort, AnyMessage, Hello, Manifest, Peers, PrefillEnded, Unwelcome, Welcome
 from kvseal.core.prefill import PrefillCore
 from kvseal.core.pulls import Outcome
+from kvseal.core.requests import State
 from kvseal.core.seals import seal_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Process:
     dialling: set[InstanceId] = field(default_factory=set)
     running: StepPlan | None = None
     ahead: StepPlan | None = None
+    postponed: int = 0
 
     @property
     def instance(self) -> InstanceId:
@@ -229,6 +231,8 @@ class Process:
             self.world.note(self.name, f"plans a pass over {entries}")
         for entry in plan.entries:
             self.world.touch_key(entry.key)
+            if self.role == "decode":
+                self.world.clients.planned(entry.key.request)
         if self.running is None:
             self.world.agenda.after(self._until_begin(), self._begin)
 
@@ -239,14 +243,25 @@ class Process:
         return world.rng.random() * 0.05 * world.pace.step_s
 
     def _waits_for_the_worst(self, plan: StepPlan) -> bool:
-        """An attempt has ended since its pass was planned: the later that begins, the worse (G7)."""
-        dice, core = self.world.dice, self.core
-        if not dice.rate(Fault.LATE_BEGIN) or not isinstance(core, DecodeCore):
+        """A client has left since its pass was planned: the worst moment to begin is when its pages have
+        another owner, and that one runs already (G7).
+        """
+        world, core = self.world, self.core
+        if not world.dice.rate(Fault.LATE_BEGIN) or not isinstance(core, DecodeCore):
             return False
-        live = {job.key for job in core._jobs.values()}
-        return any(entry.key not in live for entry in plan.entries) and (
-            dice.roll(Fault.LATE_BEGIN) or self.world.rng.random() < 0.5
-        )
+        gone = [entry for entry in plan.entries if world.requests[entry.key.request].aborted is not None]
+        if not gone or self.postponed > 15 or not (self.postponed or world.rng.random() < 0.8):
+            self.postponed = 0
+            return False
+        pages = {page for entry in gone for page in entry.slice.table.pages}
+        keys = {entry.key for entry in gone}
+        running = [job for job in core._jobs.values() if job.state is State.RUNNING and job.key not in keys]
+        owned = any(pages & set(job.lease.pins.pages.tolist()) for job in running if job.lease)
+        if owned or (not self.postponed and not world.dice.strike(Fault.LATE_BEGIN)):
+            self.postponed = 0
+            return False
+        self.postponed += 1
+        return True
 
     def _begin(self) -> None:
         world, core = self.world, self.core
@@ -254,7 +269,7 @@ class Process:
             return
         assert not isinstance(core, GatewayCore)
         if self._waits_for_the_worst(self.ahead):
-            world.agenda.after(0.02 + 0.1 * world.rng.random(), self._begin)
+            world.agenda.after(0.01 + 0.03 * world.rng.random(), self._begin)
             return
         ahead, self.ahead = self.ahead, None
         plan = world.guarded_step(self, core.begin_step, ahead)

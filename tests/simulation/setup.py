@@ -75,6 +75,7 @@ class Ask:
     stop_after: int | None = None  # the answer's token of this index is a stop id
     stop_at: int | None = None
     gone_after: int | None = None
+    gone_at_pass: int | None = None  # ... or when this pass of its is planned
     deadline_s: float | None = None
     reads_every_s: float = 0.0
     gateway: int = 0
@@ -244,6 +245,8 @@ def _sizes(rng: Random, context: int, rates: Mapping[Fault, float]) -> tuple[int
 
 def _behaviour(rng: Random, ask: Ask, rates: Mapping[Fault, float]) -> Ask:
     if Fault.GONE in rates and rng.random() < 0.4:
+        if Fault.LATE_BEGIN in rates and rng.random() < 0.7:
+            return replace(ask, gone_at_pass=int(3 * rng.random()))
         return replace(ask, gone_after=int(18 * rng.random()))
     if Fault.DEADLINE in rates and rng.random() < 0.3:
         return replace(ask, deadline_s=0.3 * rng.random() ** 2)

@@ -93,7 +93,13 @@ def _simpler(setup: Setup, shrinker: Shrinker) -> Iterator[Setup]:
     del shrinker
     for i, ask in enumerate(setup.asks):
         plain = replace(
-            ask, stop_after=None, stop_at=None, deadline_s=None, gone_after=None, reads_every_s=0.0
+            ask,
+            stop_after=None,
+            stop_at=None,
+            deadline_s=None,
+            gone_after=None,
+            gone_at_pass=None,
+            reads_every_s=0.0,
         )
         shorter = replace(ask, max_tokens=1) if ask.max_tokens > 1 else ask
         for other in (plain, shorter):

@@ -33,7 +33,7 @@ FIRST_LINES = {
     "G4:outcome": (263, LEAK),
     "G5": (8, LEAK),
     "G6": (301, LEAK),
-    "G7": (175, LEAK),
+    "G7": (143, LEAK),
     "G9": (11, LEAK),
     "G10": (1, frozenset({Kind.ORDER})),
     "G12": (8, frozenset({Kind.CONTAINMENT})),

@@ -35,6 +35,7 @@ class Removal:
     id: str
     what: str
     functions: Mapping[str, Callable[..., Any]]
+    alone: bool = True  # leads to a violation by itself or in its guard's story; if not, it is a part of one
 
     @property
     def guard(self) -> str:
@@ -123,7 +124,8 @@ REMOVALS: tuple[Removal, ...] = (
     Removal("G4:outcome", "an error counts as a proof", {"g4_proves": _any_outcome}),
     Removal("G5", "every landed page is accepted", {"g5_seal": _any_page}),
     Removal("G6", "something arrived, so everything did", {"g6_extent": _something_arrived}),
-    Removal("G6:all", "attention reads whatever is leased", {"g6_extent": _any_extent}),
+    # Alone this fails closed: each pass begins before anything has come, and reads NaN (G8).
+    Removal("G6:all", "attention reads whatever is leased", {"g6_extent": _any_extent}, alone=False),
     Removal("G7", "a page is used without asking whose it is now", {"g7_generation": _any_generation}),
     Removal("G8", "pages are leased as they were left", {"g8_poison": _no_poison}),
     Removal("G9", "one scope for all tenants", {"g9_scope": _one_scope}),
