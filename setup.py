@@ -14,6 +14,7 @@ ABI3_TAG = "cp311"
 # To add one: "package.module": ["source", ...]. A source that is not there yet is skipped.
 NATIVE_SOURCES = {
     "kvseal.memory._native": ["src/kvseal/memory/_native.c"],
+    "kvseal.engine._attention": ["src/kvseal/engine/_attention.c"],
 }
 
 
@@ -25,6 +26,7 @@ def native_extensions() -> list[Extension]:
             sources,
             optional=True,
             py_limited_api=True,
+            depends=[str(header) for header in here.joinpath(sources[0]).parent.glob("*.h")],
             define_macros=[("Py_LIMITED_API", ABI3_VERSION_HEX)],
             # No -march: a wheel must run on machines other than the one that built it. Code that wants wider
             # vectors picks them at run time.

@@ -4,10 +4,11 @@ from kvseal.layout.dtypes import default_dtype, item_bytes
 from kvseal.layout.errors import ModelUnreadable, UnsupportedModel
 from kvseal.layout.families import SUPPORTED, context_limit, from_config
 from kvseal.layout.folder import model_digest, read_config, weight_files
-from kvseal.layout.layout import KEYS_IN_ROWS, Layout, Segment
+from kvseal.layout.layout import KEYS_IN_ROWS, KEYS_IN_WORDS, Layout, Segment
 
 __all__ = [
     "KEYS_IN_ROWS",
+    "KEYS_IN_WORDS",
     "SUPPORTED",
     "Layout",
     "ModelUnreadable",

@@ -24,6 +24,9 @@ from kvseal.layout.dtypes import item_bytes
 
 KEYS_IN_ROWS: Final = "k:head,token,dim v:head,token,dim /1"
 """A layer's keys as rows, one token each; likewise its values. Its number rises when the bytes change."""
+KEYS_IN_WORDS: Final = "k:head,word,token v:head,token,word /1"
+"""A word is 4 bytes of a token's key: one float32, or two neighbouring bfloat16. Word by word, the words of a
+page's tokens side by side; values as rows."""
 
 _ENCODING_VERSION: Final = 1
 
