@@ -173,6 +173,19 @@ def test_a_request_ends_once_whatever_comes_later() -> None:
     assert core.on_worker_lost(DECODE) == [] or not only_conclusions(core.on_worker_lost(DECODE))
 
 
+def test_what_has_begun_cannot_be_refused_only_fail() -> None:
+    """G2, F08: Generate was repeated on the way, and the repetition was refused after the first life had
+    ended.
+    """
+    core = gateway()
+    submit(core)
+    core.on_message(0.0, DECODE, token(0))
+    refused = Rejected(code=Code.NO_CAPACITY, message="the queue is full")
+    end = end_of(core.on_message(0.0, DECODE, Ended(request=R, attempt=1, end=refused)))
+    assert isinstance(end, Failed)
+    assert end.code is Code.WORKER_LOST
+
+
 def only_conclusions(effects: list[Effect]) -> list[Conclude]:
     return [effect for effect in effects if isinstance(effect, Conclude)]
 

@@ -34,7 +34,7 @@ _QUESTIONS = ("In short, this text is about", "The next morning", "What Maria wr
 def natural_prompts() -> list[str]:
     """48 texts: 1 token, then openings, then texts of growing length, the longest of about 2,000 tokens."""
     prompts = ["Hello", "The", *_OPENINGS]
-    lengths = (*range(1, 25), 30, 36, 44, 60, 80, 128)
+    lengths = (*range(1, 16), *range(2, 13), 20, 40, 60, 128)
     for number, count in enumerate(lengths):
         text = "".join(_SENTENCES[(number + 3 * i) % len(_SENTENCES)] for i in range(count))
         prompts.append(text + _QUESTIONS[number % len(_QUESTIONS)])

@@ -329,6 +329,10 @@ class GatewayCore:
                 AttemptKey(message.request, message.attempt), "the answer ended before all its tokens came"
             )
             end = Failed(code=Code.INTERNAL_ERROR, message="tokens were lost on their way")
+        elif isinstance(end, Rejected) and entry.delivered:
+            # A refusal of a repeated Generate: the worker does not know the request any more, and nothing
+            # else will come. What has begun cannot be refused, only fail (G2).
+            end = Failed(code=Code.WORKER_LOST, message="the worker gave the request up")
         self._conclude(entry, end)
 
     def _conclude(self, entry: Open, end: Terminal) -> None:
