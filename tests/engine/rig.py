@@ -13,23 +13,39 @@ from kvseal.core.ids import AttemptKey, RequestId, TenantId
 from kvseal.core.leases import Lease
 from kvseal.core.pages import Pins
 from kvseal.core.sampling import SamplingParams
-from kvseal.engine import Engine, StepResult
+from kvseal.engine import AttentionKernel, Engine, SdpaGather, StepResult
 from kvseal.layout import Layout, from_config, read_config
 
 GREEDY: Final = SamplingParams()
 
 
-def layout_of(folder: Path, page_size: int, dtype: str = "float32") -> Layout:
-    return from_config(read_config(folder), page_size=page_size, dtype=dtype, model_digest=bytes(16))
+def layout_of(
+    folder: Path, page_size: int, dtype: str = "float32", kernel: type[AttentionKernel] = SdpaGather
+) -> Layout:
+    return from_config(
+        read_config(folder),
+        page_size=page_size,
+        dtype=dtype,
+        model_digest=bytes(16),
+        inner_order=kernel.inner_order,
+    )
 
 
 class Rig:
     """Hands out pages in a shuffled order, so that no table is contiguous or sorted."""
 
-    def __init__(self, model: PreTrainedModel, layout: Layout, *, pages: int = 96, seed: int = 1) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        layout: Layout,
+        *,
+        pages: int = 96,
+        seed: int = 1,
+        kernel: type[AttentionKernel] = SdpaGather,
+    ) -> None:
         self.layout = layout
         self.pool: NDArray[np.uint8] = np.full((pages, layout.page_bytes), 0xFF, dtype=np.uint8)
-        self.engine = Engine(model, layout, self.pool)
+        self.engine = Engine(model, layout, self.pool, kernel)
         self._free = np.random.default_rng(seed).permutation(pages).tolist()
 
     def sequence(self, prompt: Sequence[int], room: int = 0) -> "Sequence_":

@@ -40,7 +40,6 @@
 
 #define UNIT 128     /* tokens whose scores are kept at once: their keys and values fit the second-level cache */
 #define WIDEST 16    /* floats of the widest vector */
-#define AHEAD_BYTES 8192 /* how far ahead memory is fetched: what arrives during one latency, twice */
 #define TILE_ROWS 96 /* query rows of an item of a chunk */
 
 typedef struct {
@@ -359,6 +358,21 @@ cut_tiles(const Pass *pass, int64_t sequence, int64_t tokens, Tile *tiles)
     return count;
 }
 
+/* Where the values of a sequence's first tiles lie; at most `most` tiles. */
+static int64_t
+first_tiles(const Pass *pass, int64_t sequence, Tile *tiles, int64_t most)
+{
+    const Shape *shape = pass->shape;
+    const int64_t *pages = pass->batch->pages + pass->batch->firsts[sequence];
+    const int64_t width = pass->level->width, per_page = (shape->page_size + width - 1) / width;
+    const int64_t held = pass->batch->firsts[sequence + 1] - pass->batch->firsts[sequence];
+    int64_t count = 0;
+    for (; count < most && count / per_page < held; count++)
+        tiles[count].value = pass->layer + (size_t)pages[count / per_page] * shape->page_bytes + shape->block_bytes +
+                             (size_t)(count % per_page * width * shape->words * 4);
+    return count;
+}
+
 /* Word by word the rows of a block next to each other, so that a word of the keys meets them in one walk. */
 static void
 pack_queries(const Pass *pass, const Item *item, int64_t head, int64_t row, int rows, uint32_t *to)
@@ -379,26 +393,31 @@ pack_queries(const Pass *pass, const Item *item, int64_t head, int64_t row, int 
     }
 }
 
-/* What is read while tile i of a unit is worked on: the unit's keys, its values, then the keys of what comes next. */
+/* What is fetched while tile i of this unit's keys, then of its values, is worked on: the next unit, in the order of
+ * memory and not of use. A page's share of a layer is one run of bytes, and only long runs are fetched by the
+ * processor on its own; what software asks for is limited to its few miss buffers. */
 static void
-look_ahead(const Shape *shape, const Tile *tiles, int count, size_t head, const Tile *after, int after_count,
-           size_t after_head, int distance, const char **next)
+look_ahead(const Pass *pass, const Item *item, const Tile *after, int after_count, int64_t head, int here,
+           const char **next)
 {
-    for (int i = 0; i < 2 * count + 1; i++) {
-        int at = i + distance;
-        if (at < count)
-            next[i] = tiles[at].value - shape->block_bytes + head;
-        else if (at < 2 * count)
-            next[i] = tiles[at - count].value + head;
-        else if (at - 2 * count < after_count)
-            next[i] = after[at - 2 * count].value - shape->block_bytes + after_head;
+    const size_t head_bytes = pass->shape->head_bytes;
+    const int64_t heads = item->last_head - item->first_head, runs = 2 * heads;
+    for (int i = 0; i < 2 * here; i++) {
+        int64_t at = (head - item->first_head) * 2 * here + i, run = at % runs;
+        if (after_count == 0)
+            next[i] = (const char *)next; /* near, so it costs nothing */
+        else if (at / runs >= after_count)
+            next[i] = next[0];
         else
-            next[i] = tiles[count - 1].value + head;
+            next[i] = after[at / runs].value + (size_t)item->first_head * head_bytes +
+                      (run < heads ? (size_t)run * head_bytes - pass->shape->block_bytes
+                                   : (size_t)(run - heads) * head_bytes);
     }
+    next[2 * here] = next[2 * here - 1];
 }
 
 static void
-attend_item(const Pass *pass, const Item *item, char *scratch)
+attend_item(const Pass *pass, const Item *item, const Item *following, char *scratch)
 {
     const Shape *shape = pass->shape;
     const Level *level = pass->level;
@@ -406,9 +425,7 @@ attend_item(const Pass *pass, const Item *item, char *scratch)
     const int64_t position =
         pass->batch->ends[item->sequence] - (pass->batch->bounds[item->sequence + 1] - item->first_row);
     const int64_t blocks = (rows + level->most_rows - 1) / level->most_rows;
-    const int unit = UNIT / level->width;
-    int distance = (int)(AHEAD_BYTES / ((size_t)level->width * (size_t)shape->words * 4));
-    distance = distance < 1 ? 1 : distance > unit ? unit : distance;
+    const int most = UNIT / level->width;
     const char *next[2 * UNIT / 4 + 1];
     Room room;
     lay_out(pass, item, scratch, &room);
@@ -427,16 +444,20 @@ attend_item(const Pass *pass, const Item *item, char *scratch)
                          room.queries + (size_t)state * room.query_words);
         }
 
+    /* Units of like size, so that the fetching of one has the time of another. */
+    const int64_t units = (count + most - 1) / most, unit = (count + units - 1) / units;
+    Tile beyond[UNIT / 4];
     for (int64_t start = 0; start < count; start += unit) {
-        const Tile *tiles = room.tiles + start;
+        const Tile *tiles = room.tiles + start, *after = tiles + unit;
         const int here = (int)smaller_of(unit, count - start);
+        int64_t after_count = smaller_of(unit, count - start - here);
+        if (after_count <= 0) {
+            after = beyond;
+            after_count = following == NULL ? 0 : first_tiles(pass, following->sequence, beyond, most);
+        }
         for (int64_t head = item->first_head; head < item->last_head; head++) {
-            const int last = head + 1 == item->last_head;
-            const Tile *after = last ? tiles + here : tiles;
-            const int after_count = (int)smaller_of(unit, last ? count - start - here : here);
             const size_t offset = (size_t)head * shape->head_bytes;
-            look_ahead(shape, tiles, here, offset, after, after_count,
-                       (size_t)(last ? item->first_head : head + 1) * shape->head_bytes, distance, next);
+            look_ahead(pass, item, after, (int)after_count, head, here, next);
             for (int64_t b = 0; b < blocks; b++) {
                 const int64_t row = rows * b / blocks, end = rows * (b + 1) / blocks;
                 const int64_t state = (head - item->first_head) * rows + row;
@@ -498,7 +519,8 @@ take_items(Pass *pass, char *scratch)
         long long i = atomic_fetch_add(&pass->next_item, 1);
         if (i >= pass->item_count)
             return;
-        attend_item(pass, &pass->items[i], scratch);
+        const Item *following = i + 1 < pass->item_count ? &pass->items[i + 1] : NULL;
+        attend_item(pass, &pass->items[i], following, scratch);
     }
 }
 

@@ -76,8 +76,8 @@ FN(score)(const int rows, const int half, const int ahead, const Tile *tile, siz
     for (int64_t word = 0; word < shape->words; word++, one += step, two += step) {
         VF a = load_lanes(one, one_lanes), b = load_lanes(two, two_lanes);
         if (ahead) {
-            __builtin_prefetch(next[0] + (size_t)word * W * 4);
-            __builtin_prefetch(next[1] + (size_t)word * W * 4);
+            __builtin_prefetch(next[0] + (size_t)word * W * 4, 0, 2);
+            __builtin_prefetch(next[1] + (size_t)word * W * 4, 0, 2);
         }
         if (!half) {
             for (int r = 0; r < rows; r++) {
@@ -167,7 +167,7 @@ FN(gather)(const int rows, const int vectors, const int half, const int ahead, c
             for (int j = 0; j < vectors; j++) {
                 VF words = load_lanes(value + (size_t)j * W * 4, j == vectors - 1 ? last : lanes_of(W));
                 if (ahead)
-                    __builtin_prefetch(fetch + (size_t)j * W * 4);
+                    __builtin_prefetch(fetch + (size_t)j * W * 4, 0, 2);
                 if (half) {
                     v[2 * j] = FN(even)(words);
                     v[2 * j + 1] = FN(odd)(words);

@@ -1,11 +1,11 @@
-"""The kernels `native-…`: attention over the pages where they lie, in C. What they do stands in `_attention.c`.
+"""The kernels `native-…`: attention over the pages where they lie, in C. `_attention.c` says how.
 
-One class for each level of vector instructions, and the choice between them and `sdpa-gather`. The extension is
-optional: without a compiler at install there is no native kernel, and the choice says so by its name.
+One class for each level of vector instructions, and the choice between them and `sdpa-gather`. The extension
+is optional: without a compiler at install there is no native kernel, and the choice says so by its name.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,10 +15,11 @@ from kvseal.engine.gather import SdpaGather
 from kvseal.engine.packing import PackedBatch
 from kvseal.layout import KEYS_IN_WORDS, Layout, item_bytes
 
+_attention: Any
 try:
     from kvseal.engine import _attention
 except ImportError:  # no compiler where kvseal was installed
-    _attention = None  # type: ignore[assignment]
+    _attention = None
 
 Wish = Literal["auto", "native", "sdpa"]
 
