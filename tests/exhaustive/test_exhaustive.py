@@ -46,9 +46,7 @@ def test_no_reachable_state_lets_a_foreign_byte_be_read(scope: Scope) -> None:
     assert result.violation is None
     assert result.complete
     faults = {"land" if kind == "error" else kind for kind in scope.kinds}
-    assert {"submit", "deliver", "digest", "done", "plan", "begin", "finish", "wait", *faults} <= set(
-        result.actions
-    )
+    assert {"submit", "deliver", "digest", "done", "plan", "begin", "finish", *faults} <= set(result.actions)
 
 
 @pytest.mark.parametrize("removed", MISSED, ids="+".join)
