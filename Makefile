@@ -5,10 +5,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install $(if $(CI),--quiet --progress-bar off) -c constraints.txt
 
+SEEDS ?= 10000
+FIRST ?= 0
+
 NATIVE_SOURCES := $(wildcard src/kvseal/*/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help serve setup model test prove mutation check format clean
+.PHONY: help serve setup model test simulate ablation evidence prove mutation check format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +26,15 @@ model: setup ## Fetch and convert the embedded model, unless it is there
 
 test: check model ## Set-up, static checks, then all tests (some of them: make test ARGS="tests/core -k seal")
 	$(BIN)/python -m pytest $(ARGS)
+
+simulate: setup ## The code that serves under a swarm of faults (make simulate SEEDS=50000 FIRST=0)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) --out build/simulation.json
+
+ablation: setup ## Take each guard out and see it missed (writes docs/evidence.md)
+	$(BIN)/python -m tools.ablation
+
+evidence: setup ## Write what simulate and prove have found into docs/evidence.md
+	$(BIN)/python -m tools.evidence
 
 prove: setup ## Search longer than the tests do: state machines, every state of larger scopes, the Spin model
 	KVSEAL_PROFILE=prove $(BIN)/python -m pytest --timeout=0 tests/core/machines

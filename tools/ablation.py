@@ -9,6 +9,7 @@ Writes the table into docs/evidence.md. Exit status 1 if any guard is not missed
 """
 
 import argparse
+import json
 import multiprocessing
 import subprocess
 import sys
@@ -33,6 +34,7 @@ SWARM = "tests.simulation.setup:from_seed"
 JUDGED = {"G10": frozenset({Kind.ORDER}), "G12": frozenset({Kind.CONTAINMENT})}
 LEAK = frozenset({Kind.PROVENANCE})
 NO_SIMULATION = {"G11"}
+EXHAUSTIVE, SPIN = ROOT / "build" / "exhaustive.json", ROOT / "build" / "spin.json"
 QUICK = ("tests/core/", "tests/wire/test_framing.py")  # where tests are run without the guard that they name
 
 
@@ -45,6 +47,7 @@ class Row:
     line: str
     caught: tuple[int | None, ...]
     holds: str
+    states: str
     missed_by: tuple[str, ...]
     named_by: int
 
@@ -96,7 +99,9 @@ class Ablation:
         quick = [test.node for test in named if test.path.startswith(QUICK)]
         missed_by = failing_without(way, quick) if ":" not in way else ()
         line = guard.line if not guard.behind else f"second, behind {' '.join(guard.behind)}"
-        return Row(way, removal(way).what, line, caught, holds, missed_by, len(named))
+        return Row(
+            way, removal(way).what, line, caught, holds, states_until_caught(way), missed_by, len(named)
+        )
 
     def _until_caught(
         self, source: str, removed: tuple[str, ...], judged: frozenset[Kind]
@@ -138,6 +143,21 @@ def failing_without(way: str, nodes: list[str]) -> tuple[str, ...]:
     return tuple(sorted({line.split()[1].partition("[")[0] for line in lines}))
 
 
+def states_until_caught(way: str) -> str:
+    """What `make prove` found out, if it has run: states of the core's own code, and of the Spin model."""
+    found = []
+    if EXHAUSTIVE.exists():
+        for removed, states in json.loads(EXHAUSTIVE.read_text())["until_caught"].items():
+            if way == removed or (removed.endswith(f"+{way}") and states):
+                together = "" if way == removed else f" (with {removed.removesuffix(f'+{way}')})"
+                found.append(f"{states:,}{together}")
+    if SPIN.exists():
+        verdicts = json.loads(SPIN.read_text())
+        caught = [v for v in verdicts if v["removed"] == [way] and v["errors"]]
+        found += [f"{verdict['states']:,} in Spin" for verdict in caught]
+    return ", ".join(found)
+
+
 def _seeds(row: Row) -> str:
     if not row.caught:
         return "not simulated"
@@ -151,16 +171,17 @@ def table(rows: list[Row]) -> str:
     """The table of docs/evidence.md."""
     lines = [
         f"Seeds until caught: median / worst of {STARTS} starts. A second line is removed together with the "
-        "guards that it stands behind; how long it holds without those, alone, is said beside it.",
+        "guards that it stands behind; how long it holds without those, alone, is said beside it. States: of the "
+        "exhaustive search and of the Spin model, until caught.",
         "",
-        "| guard | removed means | line | seeds until caught | holds alone | tests name it | tests miss it |",
-        "|---|---|---|---|---|---|---|",
+        "| guard | removed means | line | seeds | holds alone | states | tests name it | miss it |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         failing = str(len(row.missed_by)) if ":" not in row.removed else ""
         example = f", such as `{row.missed_by[0].rpartition('::')[2]}`" if row.missed_by else ""
         lines.append(
-            f"| {row.removed} | {row.what} | {row.line} | {_seeds(row)} | {row.holds} | "
+            f"| {row.removed} | {row.what} | {row.line} | {_seeds(row)} | {row.holds} | {row.states} | "
             f"{row.named_by} | {failing}{example} |"
         )
     return "\n".join(lines)

@@ -6,16 +6,18 @@
     ... written by the tool that measured it ...
     <!-- name:end -->
 
-``python -m tools.evidence`` writes the parts that come from reading the tests: which field report is which
-test. ``--check`` only says whether they are what they should be.
+``python -m tools.evidence`` writes the parts that come from reading the tests (which field report is which
+test) and from what `make simulate` and `make prove` have left in build/. ``--check`` only says whether the
+former are what they should be.
 """
 
 import ast
+import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 EVIDENCE = ROOT / "docs" / "evidence.md"
@@ -85,12 +87,63 @@ def field_reports(tests: Sequence[NamedTest]) -> str:
     return "\n".join(rows)
 
 
+def simulated(data: dict[str, Any]) -> str:
+    """The last `make simulate`, in a few lines and the table of what it hit."""
+    seeds, seconds = data["seeds"], data["seconds"]
+    lines = [
+        f"Seeds {data['first']:,} to {data['first'] + seeds - 1:,} at commit {data['commit']}: "
+        f"{data['events']:,} events, {data['tokens']:,} tokens delivered and judged, "
+        f"**{len(data['violations'])} violations**, {seconds:,} s over {data['processes']} cores "
+        f"({seeds / seconds:.0f} seeds/s).",
+        "",
+        "| hit | times | hit | times |",
+        "|---|---|---|---|",
+    ]
+    rows = [f"{name} | {count:,}" for name, count in data["hits"].items()]
+    half = -(-len(rows) // 2)
+    lines += [f"| {rows[i]} | {rows[half + i] if half + i < len(rows) else ' | '} |" for i in range(half)]
+    return "\n".join(lines)
+
+
+def explored(data: dict[str, Any]) -> str:
+    """The last exhaustive search: scope by scope."""
+    lines = ["| scope | states | transitions | complete | violation |", "|---|---|---|---|---|"]
+    for scope in data["scopes"]:
+        complete = "yes" if scope["complete"] else "no"
+        lines.append(
+            f"| {scope['scope']} | {scope['states']:,} | {scope['transitions']:,} | {complete} | "
+            f"{scope['violation'] or 'none'} |"
+        )
+    return "\n".join(lines)
+
+
+def modelled(data: list[dict[str, Any]]) -> str:
+    """The last run of the Spin model: with all guards, and without each that it knows."""
+    lines = ["| guards | states | errors | complete |", "|---|---|---|---|"]
+    for verdict in data:
+        guards = f"without {' '.join(verdict['removed'])}" if verdict["removed"] else "all"
+        complete = "yes" if verdict["complete"] else "stops at the first error"
+        lines.append(f"| {guards} | {verdict['states']:,} | {verdict['errors']} | {complete} |")
+    return "\n".join(lines)
+
+
+MEASURED: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
+    "simulation": ("simulation.json", simulated),
+    "exhaustive": ("exhaustive.json", explored),
+    "spin": ("spin.json", modelled),
+}
+
+
 def main() -> int:
-    """Write, or with ``--check`` compare."""
+    """Write, or with ``--check`` compare what can be compared without measuring again."""
     document = EVIDENCE.read_text()
     current = with_section(document, "field-reports", field_reports(list(named_tests())))
     if "--check" in sys.argv[1:]:
         return int(current != document)
+    for name, (measured, render) in MEASURED.items():
+        path = ROOT / "build" / measured
+        if path.exists():
+            current = with_section(current, name, render(json.loads(path.read_text())))
     EVIDENCE.write_text(current)
     return 0
 

@@ -6,9 +6,12 @@
 """
 
 import argparse
+import json
+import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -50,6 +53,8 @@ def main() -> int:
         f"{findings.counts['tokens delivered']:,} tokens delivered, {took:.1f} s, "
         f"{findings.seeds / took:.0f} seeds/s, {len(findings.violations)} violations"
     )
+    if options.out is not None:
+        _record(options.out, options.first, findings, took)
     if findings.violations:
         seed, kind, text = findings.violations[0]
         console.print(f"seed {seed} violates {kind.value}: {text}", highlight=False)
@@ -84,6 +89,25 @@ def _one(
     return 0 if report.violation is None else 1
 
 
+def _record(path: Path, first: int, findings: Findings, took_s: float) -> None:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    data = {
+        "first": first,
+        "seeds": findings.seeds,
+        "events": findings.events,
+        "tokens": findings.counts["tokens delivered"],
+        "seconds": round(took_s, 1),
+        "processes": cores(),
+        "commit": commit,
+        "violations": [[seed, kind.value, text] for seed, kind, text in findings.violations],
+        "hits": hits(findings.counts),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, indent=1) + "\n")
+
+
 def _table(console: Console, counts: Counter[str]) -> None:
     table = Table(title="what the seeds hit", show_edge=False)
     for column in ("what", "times", "what", "times"):
@@ -107,6 +131,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--without", default="", help="guards to replace, with commas")
     parser.add_argument("--judge", default="", help="kinds of violation that count, with commas")
     parser.add_argument("--source", default="tests.simulation.setup:from_seed", help="module:function")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     return parser.parse_args()
 
 

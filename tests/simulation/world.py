@@ -316,7 +316,15 @@ class World:
         return left
 
     def _probe(self) -> list[Request]:
-        probes = []
+        """A request through each decode worker, where the cluster is whole.
+
+        A worker that a gateway refused (G1: after a gateway's restart, workers of different sizes can meet it
+        in an order in which a smaller one comes too late) is not started again, and what is left promises
+        safety and one answer each, not room.
+        """
+        probes: list[Request] = []
+        if not all(worker.alive for worker in self.workers.values()):
+            return probes
         for slot, worker in enumerate(w for w in self.workers.values() if w.role == "decode"):
             sources = [w for w in self.workers.values() if w.role == "prefill" and w.alive]
             ask = Ask(f"probe{slot}", 0.0, "zoe", prompt_of(7 + slot, PAGE_SIZE + 2), 2)
