@@ -171,8 +171,8 @@ def table(rows: list[Row]) -> str:
     """The table of docs/evidence.md."""
     lines = [
         f"Seeds until caught: median / worst of {STARTS} starts. A second line is removed together with the "
-        "guards that it stands behind; how long it holds without those, alone, is said beside it. States: of the "
-        "exhaustive search and of the Spin model, until caught.",
+        "guards that it stands behind; how long it holds without those, alone, is said beside it. States: of "
+        "the exhaustive search and of the Spin model, until caught.",
         "",
         "| guard | removed means | line | seeds | holds alone | states | tests name it | miss it |",
         "|---|---|---|---|---|---|---|---|",
