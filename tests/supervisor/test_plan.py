@@ -51,6 +51,11 @@ def test_auto_leaves_the_context_to_what_was_allocated(model: Path, tmp_path: Pa
     assert plan.gateway.context is None
 
 
+def test_every_worker_gets_the_attention_that_was_asked_for(model: Path, tmp_path: Path) -> None:
+    plan = make_plan(ServeConfig(dtype="float32", attention="sdpa"), model, tmp_path, 3)
+    assert {worker.attention for worker in plan.workers} == {"sdpa"}
+
+
 def test_there_are_as_many_workers_as_asked_for_and_one_gateway_that_waits_for_them(
     model: Path, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from kvseal.core.errors import StartRefused
 from kvseal.engine.attention import AttentionKernel, StepAttention
 from kvseal.engine.gather import SdpaGather
 from kvseal.engine.packing import PackedBatch
@@ -26,7 +27,7 @@ Wish = Literal["auto", "native", "sdpa"]
 _WORD_BYTES = 4
 
 
-class KernelUnavailable(Exception):
+class KernelUnavailable(StartRefused):
     """The attention that was asked for cannot run here; the text says why."""
 
 

@@ -33,6 +33,7 @@ class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pool_pages: int
     reserve_pages: int
     threads: int
+    attention: Literal["auto", "native", "sdpa"] = "auto"
     run_dir: Path
     gateways: tuple[str, ...]
     cache_version: int = 0

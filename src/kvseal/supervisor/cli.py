@@ -34,6 +34,9 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on, 0 for any. [8000]")] = None,
     threads: Annotated[int | None, typer.Option(help="Compute threads of each worker.")] = None,
+    attention: Annotated[
+        str | None, typer.Option(help="auto, native (refuse without it) or sdpa. [auto]")
+    ] = None,
     max_batch: Annotated[int | None, typer.Option(help="Sequences of one decode step. [64]")] = None,
     chunk_tokens: Annotated[int | None, typer.Option(help="Tokens of one prefill step. [512]")] = None,
     retries: Annotated[int | None, typer.Option(help="New attempts after a failed one. [1]")] = None,

@@ -35,6 +35,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     threads: Positive | None = None
+    attention: Literal["auto", "native", "sdpa"] = "auto"
     tenants: tuple[Tenant, ...] = ()
     max_tokens_default: Positive = 1024
     chunk_tokens: Positive = 512

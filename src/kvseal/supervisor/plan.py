@@ -58,6 +58,7 @@ def make_plan(config: ServeConfig, model: Path, run_dir: Path, listen_fd: int) -
             pool_pages=layout.pages_for(pools[role]),
             reserve_pages=RESERVE_PAGES,
             threads=threads,
+            attention=config.attention,
             run_dir=run_dir,
             gateways=(address,),
             cache_version=config.cache_version,

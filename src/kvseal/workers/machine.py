@@ -2,13 +2,13 @@
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvseal.core import guards
 from kvseal.core.ids import InstanceId
 from kvseal.core.messages import Hello
-from kvseal.engine import Engine, load_model
+from kvseal.engine import Engine, choose_kernel, load_model
 from kvseal.layout import Layout, context_limit, from_config, model_digest, read_config
 from kvseal.memory import PrivatePool, SourcePool
 from kvseal.process import WorkerProcess
@@ -31,7 +31,7 @@ class Machine:
 def build(settings: WorkerProcess, instance: InstanceId, transport: Transport, address: str = "") -> Machine:
     """Load, allocate, register with the transport, and measure the canary where we prefill.
 
-    Raises ModelUnreadable, UnsupportedModel, MemoryError, OSError.
+    Raises ModelUnreadable, UnsupportedModel, KernelUnavailable, MemoryError, OSError.
     """
     began = time.monotonic()
     config = read_config(settings.model)
@@ -41,6 +41,9 @@ def build(settings: WorkerProcess, instance: InstanceId, transport: Transport, a
         dtype=settings.dtype,
         model_digest=model_digest(settings.model),
     )
+    # How a kernel orders a block is part of what a page means: workers with another order are refused.
+    kernel = choose_kernel(settings.attention, layout.head_dim, layout.dtype)
+    layout = replace(layout, inner_order=kernel.inner_order)
     pool: SourcePool | PrivatePool
     if guards.g3_exports(settings.role):
         pool = SourcePool.create(settings.pool_pages, layout.page_bytes)
@@ -48,7 +51,7 @@ def build(settings: WorkerProcess, instance: InstanceId, transport: Transport, a
     else:
         pool = PrivatePool.create(settings.pool_pages, layout.page_bytes)
         transport.register_landing(pool)
-    engine = Engine(load_model(settings.model, settings.dtype, settings.threads), layout, pool.array)
+    engine = Engine(load_model(settings.model, settings.dtype, settings.threads), layout, pool.array, kernel)
     canary: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     if settings.role == "prefill":
         canary = _canary(engine, settings, int(config["vocab_size"]))
