@@ -21,7 +21,7 @@ from statistics import median
 from tests.simulation.oracle import Kind
 from tests.simulation.runner import Batch, Findings, cores, run_batch
 from tests.simulation.stories import STORIES, Story
-from tools.evidence import ROOT, named_tests, tests_naming, write_section
+from tools.evidence import ROOT, named_tests, naming, write_section
 
 from kvseal.core.guards import GUARDS, Guard
 from kvseal.lab.ablation import REMOVALS, removal
@@ -95,7 +95,7 @@ class Ablation:
             holds = f"{seeds:,} seeds without {', '.join(story.behind)}" if held else "VIOLATED"
         elif guard.id not in NO_SIMULATION:
             caught = self._until_caught(SWARM, (way,), JUDGED.get(guard.id, LEAK))
-        named = tests_naming(guard.id, self.tests)
+        named = naming(guard.id, self.tests)
         quick = [test.node for test in named if test.path.startswith(QUICK)]
         missed_by = failing_without(way, quick) if ":" not in way else ()
         line = guard.line if not guard.behind else f"second, behind {' '.join(guard.behind)}"

@@ -25,11 +25,12 @@ REPORTS = tuple(f"F{number:02d}" for number in range(1, 27))
 
 
 class NamedTest(NamedTuple):
-    """A test, and all the text in which it can name a guard or a field report."""
+    """A test, its own text, and the docstring of its file: where it can name a guard or a field report."""
 
     path: str
     name: str
     text: str
+    about: str = ""
 
     @property
     def node(self) -> str:
@@ -43,7 +44,7 @@ def named_tests(root: Path = ROOT) -> Iterator[NamedTest]:
         source = path.read_text()
         lines = source.splitlines()
         module = ast.parse(source)
-        about = ast.get_docstring(module) or ""  # what a whole file is about, each of its tests is
+        about = ast.get_docstring(module) or ""
         for node in module.body:
             inner = node.body if isinstance(node, ast.ClassDef) else [node]
             owner = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
@@ -52,14 +53,18 @@ def named_tests(root: Path = ROOT) -> Iterator[NamedTest]:
                     continue
                 if function.name.startswith("test"):
                     first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
-                    text = "\n".join((about, *lines[first - 1 : function.end_lineno]))
-                    yield NamedTest(str(path.relative_to(root)), owner + function.name, text)
+                    text = "\n".join(lines[first - 1 : function.end_lineno])
+                    yield NamedTest(str(path.relative_to(root)), owner + function.name, text, about)
 
 
-def tests_naming(identity: str, tests: Sequence[NamedTest]) -> list[NamedTest]:
-    """The tests that name a guard (G5) or a field report (F05)."""
+def naming(identity: str, tests: Sequence[NamedTest]) -> list[NamedTest]:
+    """The tests that name a guard (G5) or a field report (F05), and those of files in which no test does by
+    itself and the docstring says that this is what they are about.
+    """
     pattern = re.compile(rf"(?<![A-Za-z0-9]){identity}(?![0-9])|(?<![a-z]){identity.lower()}_")
-    return [test for test in tests if pattern.search(test.text)]
+    own = [test for test in tests if pattern.search(test.text)]
+    files = {test.path for test in own}
+    return own + [test for test in tests if test.path not in files and pattern.search(test.about)]
 
 
 def write_section(name: str, text: str, path: Path = EVIDENCE) -> None:
@@ -81,7 +86,10 @@ def field_reports(tests: Sequence[NamedTest]) -> str:
     """A table: which row of the field reports is shown by which tests."""
     rows = ["| report | tests |", "|---|---|"]
     for report in REPORTS:
-        found = [f"`{test.node.removeprefix('tests/')}`" for test in tests_naming(report, tests)]
+        found = [f"`{test.node.removeprefix('tests/')}`" for test in naming(report, tests)]
+        found.sort(
+            key=lambda name: not name.startswith("`simulation/test_field_reports")
+        )  # the named one first
         shown = "<br>".join(found[:4]) + (f"<br>and {len(found) - 4} more" if len(found) > 4 else "")
         rows.append(f"| {report} | {shown or 'none yet'} |")
     return "\n".join(rows)

@@ -74,6 +74,15 @@ def test_a_late_joiner_must_hold_what_is_advertised_already() -> None:
     assert core.counters["guard_g1"] == 1
 
 
+def test_a_worker_that_holds_nothing_after_its_reserve_is_refused() -> None:
+    """G1, F04: 'auto' would advertise a context of nothing, and the gateway would wait for ever."""
+    core = GatewayCore(GatewayConfig())
+    (message,) = sent(core.on_joined(0.0, hello("prefill", PREFILL, 4, reserve=4)), Unwelcome)
+    assert isinstance(message, Unwelcome)
+    assert "4 tokens" in message.reason
+    assert core.workers == {}
+
+
 def test_auto_advertises_the_smaller_number_everywhere() -> None:
     """G1, F04."""
     core = GatewayCore(GatewayConfig())

@@ -260,6 +260,8 @@ class GatewayCore:
             return "a gateway cannot join as a worker"
         if hello.instance in self.workers:
             return "this instance has joined already"
+        if hello.usable_tokens < 1:  # with 'auto' it would lower the context to nothing, for ever
+            return f"of its pool of {hello.pool_tokens} tokens, {hello.reserve_tokens} are in reserve"
         for worker in self.workers.values():
             difference = mismatch(worker.hello, hello)
             if difference is not None:
