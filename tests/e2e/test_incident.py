@@ -37,7 +37,7 @@ def plant(served: Served) -> None:
 
 def over_long(served: Served) -> httpx.Response:
     """Tenant B sends a story that fits the advertised context and not the prefill pool: 1,033 tokens."""
-    return served.complete(prompt=natural_prompts()[-2][:4730] + "\nIn short: the", max_tokens=48)
+    return served.complete(prompt=natural_prompts()[-1][:4730] + "\nIn short: the", max_tokens=48)
 
 
 def leaked(answer: httpx.Response) -> list[str]:
