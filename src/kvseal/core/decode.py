@@ -15,7 +15,7 @@ in :mod:`kvseal.core.loading`, what both share in :mod:`kvseal.core.job`.
 
 from collections.abc import Sequence
 
-from kvseal.core import guards
+from kvseal.core import guards, steps
 from kvseal.core.batch import Slice, SliceResult
 from kvseal.core.effects import Effect, Record, Restart, Send, StepEntry, StepPlan
 from kvseal.core.errors import Code, InvariantViolation
@@ -174,20 +174,8 @@ class DecodeCore:
         return StepPlan(self._number, tuple(entries))
 
     def begin_step(self, plan: StepPlan) -> StepPlan | None:
-        """Check the generations of the whole batch, now that it really runs (G7), and hold its pages while it
-        does.
-
-        Entries whose pages were given back since planning are dropped: their attempts have ended.
-        """
-        current = []
-        for entry in plan.entries:
-            if self.pool.is_current(entry.pins):
-                self.pool.retain(entry.pins)
-                current.append(entry)
-                continue
-            self.counters.add("guard_g7")
-            del self._planned[entry]
-        return StepPlan(plan.step, tuple(current)) if current else None
+        """The part of the plan whose pages are still its own (G7), now that it really runs."""
+        return steps.begin_step(plan, self.pool, self._planned, self.counters)
 
     def on_step_done(self, now: float, plan: StepPlan, results: Sequence[SliceResult]) -> list[Effect]:
         """The pass ended: deliver its tokens, end what is complete."""
@@ -213,16 +201,8 @@ class DecodeCore:
 
     def heartbeat(self) -> Heartbeat:
         """How full this worker is."""
-        count = self.pool.count()
-        waiting = sum(job.state is State.WAITING for job in self._jobs.values())
-        return Heartbeat(
-            free_pages=count.free,
-            leased_pages=count.held,
-            quarantined_pages=count.quarantined,
-            running=len(self._jobs) - waiting,
-            waiting=waiting,
-            counters=self.counters.snapshot() | {"cached_pages": self._loader.cached_pages},
-        )
+        states = (job.state for job in self._jobs.values())
+        return steps.heartbeat(self.pool, states, self.counters, self._loader.cached_pages)
 
     # --- requests
     # -----------------------------------------------------------------------------------------------

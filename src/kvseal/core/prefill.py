@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvseal.core import guards
+from kvseal.core import guards, steps
 from kvseal.core.batch import Slice, SliceResult
 from kvseal.core.counters import Counters
 from kvseal.core.effects import CutPeer, Digest, Effect, Poison, Record, Send, StepEntry, StepPlan
@@ -227,18 +227,8 @@ class PrefillCore:
         return StepPlan(self._number, tuple(entries))
 
     def begin_step(self, plan: StepPlan) -> StepPlan | None:
-        """Check the generations of the whole batch, now that it really runs (G7), and hold its pages while it
-        does.
-        """
-        current = []
-        for entry in plan.entries:
-            if self.pool.is_current(entry.pins):
-                self.pool.retain(entry.pins)
-                current.append(entry)
-                continue
-            self.counters.add("guard_g7")
-            del self._planned[entry]  # its attempt has ended: nobody waits for it
-        return StepPlan(plan.step, tuple(current)) if current else None
+        """The part of the plan whose pages are still its own (G7), now that it really runs."""
+        return steps.begin_step(plan, self.pool, self._planned, self.counters)
 
     def on_step_done(self, now: float, plan: StepPlan, results: Sequence[SliceResult]) -> list[Effect]:
         """The pass ended: name what was written and have complete pages sealed."""
@@ -268,16 +258,8 @@ class PrefillCore:
 
     def heartbeat(self) -> Heartbeat:
         """How full this worker is."""
-        count = self.pool.count()
-        waiting = sum(job.state is State.WAITING for job in self._jobs.values())
-        return Heartbeat(
-            free_pages=count.free,
-            leased_pages=count.held,
-            quarantined_pages=count.quarantined,
-            running=len(self._jobs) - waiting,
-            waiting=waiting,
-            counters=self.counters.snapshot() | {"cached_pages": len(self._tree)},
-        )
+        states = (job.state for job in self._jobs.values())
+        return steps.heartbeat(self.pool, states, self.counters, len(self._tree))
 
     # --- inner parts
     # --------------------------------------------------------------------------------------------
