@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvseal.process.life import EXIT_REFUSED
+
 _log = logging.getLogger(__name__)
-EXIT_REFUSED = 78  # a child's word that it must not be started again with these settings
 _DELAYS_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 # Must be there before torch is loaded: threads that spin at OpenMP's barriers slow a step on busy cores 3 to
 # 17 times.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from kvseal.core.errors import StartRefused
-from kvseal.layout import Layout, context_limit, default_dtype, from_config, model_digest, read_config
+from kvseal.layout import Layout, context_limit, default_dtype, from_config, read_config, weight_files
 from kvseal.process import GatewayProcess, WorkerProcess
 from kvseal.supervisor.config import ServeConfig
 
@@ -34,7 +34,9 @@ def make_plan(config: ServeConfig, model: Path, run_dir: Path, listen_fd: int) -
     """Raises StartRefused (also as UnsupportedModel, ModelUnreadable) before anything is started."""
     dtype = config.dtype or default_dtype()
     described = read_config(model)
-    layout = from_config(described, page_size=config.page_size, dtype=dtype, model_digest=model_digest(model))
+    weight_files(model)  # refused early and by name
+    # Only sizes are taken from this layout, so its digest may be anything: the workers read the weights.
+    layout = from_config(described, page_size=config.page_size, dtype=dtype, model_digest=bytes(16))
     limit = context_limit(described)
     context = None if config.max_context == "auto" else (config.max_context or limit)
     sized = context or limit
