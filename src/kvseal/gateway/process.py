@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -10,27 +9,15 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from kvseal.core.dispatch import GatewayConfig, GatewayCore
-from kvseal.core.errors import StartRefused
 from kvseal.core.ids import InstanceId, TenantId
 from kvseal.gateway.app import create_admin_app, create_app
 from kvseal.gateway.dispatch import Dispatcher, gateway_hello
 from kvseal.gateway.model_files import load_tokenizer
 from kvseal.gateway.server import server_config
 from kvseal.gateway.settings import GatewaySettings, TenantKey
-from kvseal.process import GatewayProcess, SettingsUnreadable, read_settings
-from kvseal.process.life import (
-    EXIT_REFUSED,
-    EXIT_RESTART,
-    die_with_parent,
-    end_on_bugs,
-    leave,
-    log_to_stderr,
-    on_signals,
-    parse_arguments,
-)
+from kvseal.process import GatewayProcess, SettingsUnreadable
+from kvseal.process.life import EXIT_RESTART, end_on_bugs, live, on_signals
 from kvseal.wire import read_secret_fd
-
-_log = logging.getLogger(__name__)
 
 
 class _Server(uvicorn.Server):
@@ -88,17 +75,9 @@ async def run(settings: GatewayProcess, secret: bytes) -> int:
 
 def main(prepare: Callable[[GatewayProcess], None] = refuse_faults) -> None:
     """Entry point; does not return. ``prepare`` sees the settings before anything else happens."""
-    path, secret_fd, parent = parse_arguments("python -m kvseal.gateway")
-    die_with_parent(parent)
-    status = EXIT_REFUSED
-    try:
-        settings = read_settings(path, GatewayProcess)
-        log_to_stderr(f"gateway/{os.getpid()}", settings.log_level)
+
+    def start(settings: GatewayProcess, secret_fd: int) -> int:
         prepare(settings)
-        status = asyncio.run(run(settings, read_secret_fd(secret_fd)))
-    except (StartRefused, SettingsUnreadable, OSError) as error:
-        _log.error("%s", error)
-    except Exception:
-        _log.critical("the gateway failed", exc_info=True)
-        status = EXIT_RESTART
-    leave(status)
+        return asyncio.run(run(settings, read_secret_fd(secret_fd)))
+
+    live("python -m kvseal.gateway", GatewayProcess, start)

@@ -8,14 +8,17 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from kvseal.core.errors import InvariantViolation
+from kvseal.core.errors import InvariantViolation, StartRefused
+from kvseal.process.settings import Settings, SettingsUnreadable, read_settings
 
 EXIT_REFUSED = 78  # must not be started again with these settings (EX_CONFIG)
 EXIT_RESTART = 75  # must be started again (EX_TEMPFAIL)
 _PR_SET_PDEATHSIG = 1
+Refusals = tuple[type[Exception], ...]
 
 
 def die_with_parent(parent: int) -> None:
@@ -58,7 +61,7 @@ def log_to_stderr(process: str, level: str) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def leave(status: int) -> None:
+def leave(status: int) -> NoReturn:
     """End now, with flushed output. Transfer libraries crash in the interpreter's own exit."""
     logging.shutdown()
     sys.stdout.flush()
@@ -87,6 +90,32 @@ def end_on_bugs(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> list[st
 
     loop.set_exception_handler(handle)
     return why
+
+
+def live(
+    program: str, kind: type[Settings], run: Callable[[Settings, int], int], refusals: Refusals = ()
+) -> NoReturn:
+    """A process of ours from its first word to its last.
+
+    ``run`` gets its settings and the descriptor of the cluster secret, and gives the exit status. What it
+    raises of ``refusals``, StartRefused, SettingsUnreadable and OSError says that it must not be started
+    again as it is; anything else is a bug, and the process may try again.
+    """
+    path, secret_fd, parent = parse_arguments(program)
+    die_with_parent(parent)
+    log = logging.getLogger(program)
+    final: Refusals = (StartRefused, SettingsUnreadable, OSError, *refusals)
+    status = EXIT_REFUSED
+    try:
+        settings = read_settings(path, kind)
+        log_to_stderr(f"{settings.role}/{os.getpid()}", settings.log_level)
+        status = run(settings, secret_fd)
+    except final as error:
+        log.error("%s", str(error) or type(error).__name__)
+    except Exception:
+        log.critical("the process failed", exc_info=True)
+        status = EXIT_RESTART
+    leave(status)
 
 
 def parse_arguments(program: str) -> tuple[Path, int, int]:

@@ -54,6 +54,7 @@ class GatewayProcess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ``admin`` a unix socket for the operator. ``context`` None advertises what the smallest pool holds.
     """
 
+    role: Literal["gateway"] = "gateway"
     model: Path
     model_id: str
     listen_fd: int

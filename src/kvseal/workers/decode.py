@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from kvseal.core.batch import Slice, SliceResult
 from kvseal.core.decode import DecodeCore
@@ -14,7 +14,7 @@ from kvseal.core.messages import AnyMessage, Hello, Peers
 from kvseal.core.peers import mismatch
 from kvseal.process import WorkerProcess
 from kvseal.transport import Transport, TransportError
-from kvseal.wire import Connection, ConnectionLost, backoff, connect
+from kvseal.wire import Connection, ConnectionLost, backoff, connect, dial_forever
 from kvseal.workers.machine import Machine
 from kvseal.workers.shell import Events, Shell
 
@@ -72,12 +72,6 @@ class DecodeWorker:
         """Take no new requests."""
         self.core.drain()
 
-    @property
-    def idle(self) -> bool:
-        """No request is here."""
-        beat = self.core.heartbeat()
-        return beat.running + beat.waiting == 0
-
     def poll_transport(self) -> None:
         """Reads may have ended. Called in the loop's thread."""
         for transfer, outcome, detail in self._transport.poll():
@@ -95,24 +89,26 @@ class DecodeWorker:
                 )
 
     async def _keep_dialing(self, hello: Hello) -> None:
-        """Hold a connection to this instance for as long as the gateway names it; no failure blacklists it
-        (F09).
-        """
+        """Hold a connection to this instance until cancelled; no failure blacklists it (F09)."""
+
+        def failed(error: ConnectionLost | ProtocolError) -> None:
+            _log.warning("prefill %s: %s", short(hello.instance), error)
+
+        async def attend(connection: Connection, _previous: InstanceId | None) -> None:
+            try:
+                await self._attend(hello, connection)
+            except (ConnectionLost, TransportError) as error:
+                _log.warning("prefill %s: %s", short(hello.instance), error)
+
+        def dial() -> Awaitable[Connection]:
+            return connect(hello.address, self._machine.hello, self._secret)
+
         try:
-            failures = 0
-            while hello.instance in self._wanted:
-                try:
-                    await self._attend(hello)
-                    failures = 0
-                except (ConnectionLost, ProtocolError, TransportError) as error:
-                    _log.warning("prefill %s: %s", short(hello.instance), error)
-                await asyncio.sleep(_DIAL_DELAYS_S[min(failures, len(_DIAL_DELAYS_S) - 1)])
-                failures += 1
+            await dial_forever(dial, attend, _DIAL_DELAYS_S, failed)
         finally:
             self._dialing.pop(hello.instance, None)
 
-    async def _attend(self, hello: Hello) -> None:
-        connection = await connect(hello.address, self._machine.hello, self._secret)
+    async def _attend(self, hello: Hello, connection: Connection) -> None:
         peer = connection.peer
         try:
             if peer.instance != hello.instance:
@@ -128,7 +124,6 @@ class DecodeWorker:
                 message = await connection.receive()
                 self.shell.carry_out(self.core.on_message(self.shell.now(), peer.instance, message))
         finally:
-            connection.close()
             if self.shell.peers.get(peer.instance) is connection:
                 del self.shell.peers[peer.instance]
                 self._transport.disconnect(peer.instance)

@@ -3,13 +3,12 @@
 import logging
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kvseal.core import guards
 from kvseal.core.ids import InstanceId
 from kvseal.core.messages import Hello
 from kvseal.engine import Engine, choose_kernel, load_model
-from kvseal.layout import Layout, context_limit, from_config, model_digest, read_config
+from kvseal.layout import context_limit, from_config, model_digest, read_config
 from kvseal.memory import PrivatePool, SourcePool
 from kvseal.process import WorkerProcess
 from kvseal.transport import Transport
@@ -22,7 +21,6 @@ _log = logging.getLogger(__name__)
 class Machine:
     """What was loaded and allocated. ``hello`` says it to peers."""
 
-    layout: Layout
     engine: Engine
     pool: SourcePool | PrivatePool
     hello: Hello
@@ -76,7 +74,7 @@ def build(settings: WorkerProcess, instance: InstanceId, transport: Transport, a
     _log.info(
         "ready after %.1f s: %d pages of %d bytes", time.monotonic() - began, pool.pages, layout.page_bytes
     )
-    return Machine(layout, engine, pool, hello)
+    return Machine(engine, pool, hello)
 
 
 def _canary(
@@ -90,8 +88,3 @@ def _canary(
         return found.tokens, found.gaps
 
     return make_canary(reference, vocabulary, max(1, length), settings.dtype)
-
-
-def short_path(run_dir: Path, name: str) -> str:
-    """A unix address in the run directory."""
-    return f"unix:{run_dir / name}"

@@ -57,12 +57,6 @@ class PrefillWorker:
     def begin_drain(self) -> None:
         """Nothing to refuse: decode workers stop asking when they drain."""
 
-    @property
-    def idle(self) -> bool:
-        """No prompt is here."""
-        beat = self.core.heartbeat()
-        return beat.running + beat.waiting == 0
-
     async def _on_decode(self, connection: Connection) -> None:
         peer = connection.peer
         difference = mismatch(self._machine.hello, peer)

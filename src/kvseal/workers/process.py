@@ -9,24 +9,22 @@ from dataclasses import asdict
 
 import msgspec
 
-from kvseal.core.errors import ProtocolError, StartRefused
-from kvseal.core.ids import InstanceId
+from kvseal.core.errors import ProtocolError
+from kvseal.core.ids import InstanceId, short
 from kvseal.core.messages import Heartbeat, Unwelcome
-from kvseal.process import SettingsUnreadable, WorkerProcess, read_settings
+from kvseal.process import SettingsUnreadable, WorkerProcess
 from kvseal.process.life import (
     EXIT_REFUSED,
     EXIT_RESTART,
-    die_with_parent,
     end_on_bugs,
     leave,
-    log_to_stderr,
+    live,
     on_signals,
-    parse_arguments,
 )
 from kvseal.transport import ShmTransport, Transport, TransportError
 from kvseal.wire import Connection, ConnectionLost, backoff, connect, dial_forever, read_secret_fd
 from kvseal.workers.decode import DecodeWorker
-from kvseal.workers.machine import Machine, build, short_path
+from kvseal.workers.machine import Machine, build
 from kvseal.workers.prefill import PrefillWorker
 
 _log = logging.getLogger(__name__)
@@ -83,7 +81,7 @@ async def run(settings: WorkerProcess, secret: bytes, wrap: Wrap) -> int:
         lambda wake_up: ShmTransport(secret, instance, wake_up, settings.run_dir),
         wakeup,
     )
-    address = short_path(settings.run_dir, f"{settings.role}-{instance.hex()[:8]}.sock")
+    address = f"unix:{settings.run_dir / f'{settings.role}-{short(instance)}.sock'}"
     machine = await asyncio.to_thread(build, settings, instance, transport, address)
     worker: Worker
     listener = None
@@ -114,7 +112,7 @@ async def run(settings: WorkerProcess, secret: bytes, wrap: Wrap) -> int:
         worker.begin_drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_timeout_s):
-                while not worker.idle:  # noqa: ASYNC110 (the core has no events to wait for)
+                while not shell.idle:  # noqa: ASYNC110 (the core has no events to wait for)
                     await asyncio.sleep(0.02)
     if listener is not None:
         await listener.close()
@@ -124,17 +122,9 @@ async def run(settings: WorkerProcess, secret: bytes, wrap: Wrap) -> int:
 
 def main(prepare: Callable[[WorkerProcess], Wrap] = refuse_faults) -> None:
     """Entry point; does not return. ``prepare`` sees the settings before anything else happens."""
-    path, secret_fd, parent = parse_arguments("python -m kvseal.workers")
-    die_with_parent(parent)
-    status = EXIT_REFUSED
-    try:
-        settings = read_settings(path, WorkerProcess)
-        log_to_stderr(f"{settings.role}/{os.getpid()}", settings.log_level)
+
+    def start(settings: WorkerProcess, secret_fd: int) -> int:
         wrap = prepare(settings)
-        status = asyncio.run(run(settings, read_secret_fd(secret_fd), wrap))
-    except (StartRefused, SettingsUnreadable, TransportError, MemoryError, OSError) as error:
-        _log.error("%s", str(error) or type(error).__name__)
-    except Exception:
-        _log.critical("the worker failed", exc_info=True)
-        status = EXIT_RESTART
-    leave(status)
+        return asyncio.run(run(settings, read_secret_fd(secret_fd), wrap))
+
+    live("python -m kvseal.workers", WorkerProcess, start, (TransportError, MemoryError))

@@ -92,6 +92,12 @@ class Shell:
         """Seconds on the loop's monotonic clock."""
         return self._loop.time()
 
+    @property
+    def idle(self) -> bool:
+        """No request is here."""
+        beat = self.core.heartbeat()
+        return beat.running + beat.waiting == 0
+
     def carry_out(self, effects: Sequence[Effect]) -> None:
         """In order: pages are poisoned before anything later can touch them (G8)."""
         for effect in effects:
